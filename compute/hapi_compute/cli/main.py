@@ -1,0 +1,73 @@
+"""Entry point of ``hapi``: one file per command, imported only when it is asked for.
+
+A command module has ``HELP`` (one line), ``add_arguments(parser)`` and ``run(args) -> int``.
+Heavy imports (torch, requests, ...) belong inside ``run``, so that ``hapi --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+
+from hapi_compute.cli import exit_codes
+from swift_hapi.protocol.errors import HapiError
+
+#: command -> (module, one-line help)
+COMMANDS = {
+    "cluster": ("hapi_compute.cli.cluster", "run an embedded single-machine Swift"),
+    "demo": ("hapi_compute.cli.demo", "train on an embedded cluster, unsplit and split"),
+    "export": ("hapi_compute.cli.export", "write a model's frozen part as an extractor file"),
+    "put": ("hapi_compute.cli.put", "pack labelled images into shards and upload them"),
+    "train": ("hapi_compute.cli.train", "fine-tune a pretrained model on images in Swift"),
+}
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {help_}" for name, (_, help_) in COMMANDS.items()]
+    return "\n".join(["commands:", *lines, "", "'hapi COMMAND --help' tells more."])
+
+
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Parser of the whole tool, or, with ``command``, with that command's options filled in."""
+    parser = argparse.ArgumentParser(
+        prog="hapi",
+        description="Transfer learning with the frozen part of the network run inside Swift.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_overview(),
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, help_) in COMMANDS.items():
+        sub = commands.add_parser(name, help=argparse.SUPPRESS, description=help_)
+        sub.add_argument("-v", "--verbose", action="store_true", help="tracebacks and more log")
+        if name == command:
+            importlib.import_module(module).add_arguments(sub)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    command = next((word for word in argv if not word.startswith("-")), None)
+    args = build_parser(command if command in COMMANDS else None).parse_args(argv)
+    module = importlib.import_module(COMMANDS[args.command][0])
+    try:
+        return module.run(args)
+    except KeyboardInterrupt:
+        print("hapi: interrupted", file=sys.stderr)
+        return exit_codes.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output is gone; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.FAILED
+    except (HapiError, OSError, ValueError) as error:
+        if args.verbose:
+            traceback.print_exc()
+        print(f"hapi {args.command}: {error}", file=sys.stderr)
+        return exit_codes.USAGE if isinstance(error, ValueError) else exit_codes.FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
