@@ -25,23 +25,16 @@ COMMANDS = {
 }
 
 
-def _overview() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {help_}" for name, (_, help_) in COMMANDS.items()]
-    return "\n".join(["commands:", *lines, "", "'hapi COMMAND --help' tells more."])
-
-
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """Parser of the whole tool, or, with ``command``, with that command's options filled in."""
     parser = argparse.ArgumentParser(
         prog="hapi",
         description="Transfer learning with the frozen part of the network run inside Swift.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_overview(),
+        epilog="'hapi COMMAND --help' tells more.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, help_) in COMMANDS.items():
-        sub = commands.add_parser(name, help=argparse.SUPPRESS, description=help_)
+        sub = commands.add_parser(name, help=help_, description=help_)
         sub.add_argument("-v", "--verbose", action="store_true", help="tracebacks and more log")
         if name == command:
             importlib.import_module(module).add_arguments(sub)

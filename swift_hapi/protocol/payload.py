@@ -1,0 +1,137 @@
+"""The feature payload: one safetensors blob with exactly one metadata key, ``hapi``.
+
+Tensors: ``features`` [n, ...], ``index`` int64 [n] (position within the shard) and ``label``
+int64 [n] (-1 = unknown). The ``hapi`` metadata is canonical JSON (sorted, compact): with more
+than one metadata key the bytes that safetensors writes are not deterministic.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from swift_hapi.protocol.errors import HapiError
+
+VERSION = 1
+_MAX_HEADER = 64 << 20
+
+
+class PayloadInvalid(HapiError):
+    """A feature payload does not have the form described here; detail says where."""
+
+    name = "payload-invalid"
+    status = 502
+    retryable = True
+
+
+@dataclass(frozen=True)
+class SampleError:
+    """One sample left out under ``X-Hapi-On-Error: report``."""
+
+    index: int
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Features:
+    """Decoded payload.
+
+    ``features`` [n, ...] float32; ``index`` and ``label`` int64 [n]; ``keys`` n strings in the
+    same order; ``errors`` the samples left out.
+    """
+
+    features: np.ndarray
+    index: np.ndarray
+    label: np.ndarray
+    keys: tuple[str, ...]
+    cut: str
+    model: str
+    errors: tuple[SampleError, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def canonical_json(value) -> str:
+    """JSON with sorted keys, no blanks and no NaN: equal values give equal strings."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
+
+
+def encode(payload: Features) -> bytes:
+    """Serialise; deterministic for equal input."""
+    metadata = {
+        "version": VERSION,
+        "cut": payload.cut,
+        "model": payload.model,
+        "keys": list(payload.keys),
+        "errors": [[e.index, e.key, e.reason] for e in payload.errors],
+    }
+    tensors = {
+        "features": np.ascontiguousarray(payload.features),
+        "index": np.asarray(payload.index, dtype=np.int64),
+        "label": np.asarray(payload.label, dtype=np.int64),
+    }
+    return safetensors.numpy.save(tensors, metadata={"hapi": canonical_json(metadata)})
+
+
+def read_metadata(blob: bytes | memoryview) -> dict:
+    """The decoded ``hapi`` metadata of a payload or an extractor file.
+
+    :raises PayloadInvalid: when header or metadata are malformed
+    """
+    if len(blob) < 8:
+        raise PayloadInvalid(f"payload of {len(blob)} bytes has no safetensors header")
+    (length,) = struct.unpack("<Q", bytes(blob[:8]))
+    if length > min(_MAX_HEADER, len(blob) - 8):
+        raise PayloadInvalid(f"safetensors header claims {length} bytes")
+    try:
+        header = json.loads(bytes(blob[8 : 8 + length]))
+        metadata = header["__metadata__"]
+        if set(metadata) != {"hapi"}:
+            raise PayloadInvalid("metadata must have exactly one key, 'hapi'")
+        decoded = json.loads(metadata["hapi"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise PayloadInvalid(f"payload header is malformed: {error!r}") from None
+    if not isinstance(decoded, dict):
+        raise PayloadInvalid("the 'hapi' metadata is no JSON object")
+    return decoded
+
+
+def decode(blob: bytes) -> Features:
+    """Read a payload back.
+
+    :raises PayloadInvalid: when it is malformed or its parts do not fit together
+    """
+    metadata = read_metadata(blob)
+    if metadata.get("version") != VERSION:
+        raise PayloadInvalid(f"payload version {metadata.get('version')!r} is not {VERSION}")
+    try:
+        tensors = safetensors.numpy.load(blob)
+        keys = tuple(str(key) for key in metadata["keys"])
+        errors = tuple(SampleError(int(i), str(k), str(r)) for i, k, r in metadata["errors"])
+        result = Features(
+            features=tensors["features"],
+            index=tensors["index"],
+            label=tensors["label"],
+            keys=keys,
+            cut=str(metadata["cut"]),
+            model=str(metadata["model"]),
+            errors=errors,
+        )
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise PayloadInvalid(f"payload is malformed: {error!r}") from None
+    for name in ("index", "label"):
+        array = getattr(result, name)
+        if array.dtype != np.int64 or array.shape != (len(keys),):
+            raise PayloadInvalid(f"{name} is {array.dtype}{array.shape}, not int64[{len(keys)}]")
+    if result.features.ndim < 1 or result.features.shape[0] != len(keys):
+        raise PayloadInvalid(f"features {result.features.shape} do not fit {len(keys)} keys")
+    return result
