@@ -1,0 +1,151 @@
+"""Where an embedded cluster keeps its files.
+
+``dir`` holds etc/, logs/, run/ (sockets, pid files), engine/ (models, cache) and state.json.
+Device data lies apart: Swift keeps an object's metadata in extended attributes, of which ext4
+holds about 4 KB per file and tmpfs 64 KB.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from swift_hapi.cluster.errors import ClusterError
+
+#: sun_path holds 108 bytes with its final zero; some room for names beside ours.
+SOCKET_PATH_MAX = 100
+SHM = Path("/dev/shm")
+#: bytes that must be free on /dev/shm for device data to go there
+SHM_ROOM = 1 << 30
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths of one cluster; ``data`` and ``run`` are private directories made for one run."""
+
+    dir: Path
+    data: Path
+    run: Path
+
+    @property
+    def etc(self) -> Path:
+        return self.dir / "etc"
+
+    @property
+    def logs(self) -> Path:
+        return self.dir / "logs"
+
+    @property
+    def engine(self) -> Path:
+        return self.dir / "engine"
+
+    @property
+    def devices(self) -> Path:
+        return self.data / "devices"
+
+    @property
+    def engine_socket(self) -> Path:
+        return self.run / "engine.sock"
+
+    def log(self, server: str) -> Path:
+        return self.logs / f"{server}.log"
+
+    def pid_file(self, server: str) -> Path:
+        return self.run / f"{server}.pid"
+
+    @property
+    def transient(self) -> tuple[Path, ...]:
+        """What a stop removes, symbolic links before what they lead to."""
+        return (self.dir / "run", self.run, self.engine, self.data)
+
+
+def state_file(directory: Path) -> Path:
+    return directory / "state.json"
+
+
+def lock(directory: Path) -> int | None:
+    """Lock a cluster's directory; the lock lives as long as any copy of the descriptor.
+
+    :returns: a descriptor to hand on to the supervisor, or None when a cluster has it
+    """
+    fd = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def prepare(directory: Path, data_dir: Path | None, devices: list[str]) -> Layout:
+    """Make all directories, private to the user.
+
+    :raises ClusterError: no place for device data supports extended attributes
+    """
+    run = directory / "run"
+    remove((run,))
+    if len(os.fsencode(run / "engine.sock")) <= SOCKET_PATH_MAX:
+        run.mkdir(mode=0o700)
+    else:
+        target = Path(tempfile.mkdtemp(prefix="hapi-run-"))
+        run.symlink_to(target)
+        run = target
+    layout = Layout(directory, _data_directory(directory, data_dir), run)
+    remove((layout.etc, layout.engine))
+    for path in (layout.etc, layout.logs, layout.engine / "models", layout.engine / "cache"):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for old_log in layout.logs.glob("*.log"):
+        old_log.unlink()
+    for device in devices:
+        (layout.devices / device).mkdir(parents=True)
+    return layout
+
+
+def remove(paths) -> None:
+    """Remove files, links and trees; what is not there is fine."""
+    for path in map(Path, paths):
+        if path.is_symlink() or path.is_file():
+            path.unlink(missing_ok=True)
+        elif path.exists():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _data_directory(directory: Path, wanted: Path | None) -> Path:
+    if wanted is not None:
+        parents = [wanted]
+        wanted.mkdir(parents=True, exist_ok=True)
+    else:
+        parents = [SHM, directory] if _has_room(SHM) else [directory]
+    for parent in parents:
+        data = Path(tempfile.mkdtemp(prefix="swift-hapi-", dir=parent))
+        if _xattrs_work(data):
+            return data
+        data.rmdir()
+    raise ClusterError(
+        "no extended attributes on " + ", ".join(map(str, parents)) + ": Swift needs them for "
+        "device data; give a data directory on ext4, xfs or a tmpfs of Linux 6.6 or later"
+    )
+
+
+def _has_room(path: Path) -> bool:
+    return (
+        path.is_dir()
+        and os.access(path, os.W_OK)
+        and shutil.disk_usage(path).free >= SHM_ROOM
+    )
+
+
+def _xattrs_work(directory: Path) -> bool:
+    with tempfile.TemporaryFile(dir=directory) as file:
+        try:
+            os.setxattr(file.fileno(), "user.swift.metadata", bytes(1024))
+        except OSError as error:
+            if error.errno in (errno.ENOTSUP, errno.ENOSPC, errno.EPERM, errno.E2BIG):
+                return False
+            raise
+    return True
