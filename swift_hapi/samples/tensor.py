@@ -1,0 +1,37 @@
+"""``.npy`` tensors: header checked before anything is allocated, never pickled."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+
+DTYPES = ("float32", "int64")
+_MAX_HEADER = 4096
+
+
+def decode_tensor(data: memoryview) -> np.ndarray:
+    """A C-ordered float32 or int64 array.
+
+    :raises ValueError: not an npy file of those types, or shape and size disagree
+    """
+    stream = io.BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    read_header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read_header is None:
+        raise ValueError(f"npy version {version} is not supported")
+    try:
+        shape, fortran_order, dtype = read_header(stream, max_header_size=_MAX_HEADER)
+    except (SyntaxError, TypeError, KeyError) as error:
+        raise ValueError(f"npy header is malformed: {error}") from None
+    if dtype.hasobject or dtype.str not in ("<f4", "<i8"):
+        raise ValueError(f"npy dtype {dtype} is none of {', '.join(DTYPES)}")
+    offset, expected = stream.tell(), math.prod(shape) * dtype.itemsize
+    if any(side <= 0 for side in shape) or expected != len(data) - offset:
+        raise ValueError(f"npy of shape {shape} does not fit its {len(data) - offset} bytes")
+    array = np.frombuffer(data, dtype=dtype, offset=offset).copy()
+    return np.ascontiguousarray(array.reshape(shape, order="F" if fortran_order else "C"))
