@@ -26,7 +26,7 @@ from swift_hapi.protocol.errors import BadTransform
 
 MAX_SIDE = 4096
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
-_NUMBER = re.compile(r"[+-]?(\d+)(?:\.(\d+))?(?:[eE][+-]?\d{1,2})?")
+_NUMBER = re.compile(r"[+-]?(\d+)(?:\.(\d+))?(?:[eE][+-]?\d{1,3})?")
 _INTEGER = re.compile(r"\d{1,19}")
 _SIZE = re.compile(r"([1-9]\d{0,4})(?:x([1-9]\d{0,4}))?")
 _ITEM = re.compile(r"\s*([a-z]+)\s*=\s*(\([^()]*\)|[^,()\s]+)\s*")
@@ -44,7 +44,10 @@ def _number(key: str, text: str) -> float:
         raise _bad(key, f"{text!r} is not a number")
     if len(((found.group(1) or "") + (found.group(2) or "")).lstrip("0")) > 17:
         raise _bad(key, f"{text!r} has more than 17 significant digits")
-    return float(text)
+    value = float(text)
+    if abs(value) > 1e6:
+        raise _bad(key, f"{text!r} is out of range")
+    return value
 
 
 def _integer(key: str, text: str) -> int:
@@ -130,8 +133,8 @@ class TransformSpec:
             raise _bad("ratio", "must satisfy 0.01 <= lo <= hi <= 100")
         if self.hflip is not None and not 0 <= self.hflip <= 1:
             raise _bad("hflip", "must be a probability")
-        if self.std is not None and not all(s > 0 for s in self.std):
-            raise _bad("std", "must be positive")
+        if self.std is not None and not all(s >= 1e-6 for s in self.std):
+            raise _bad("std", "must be positive (1e-6 or more)")
         if self.random and (self.seed is None or self.epoch is None):
             raise _bad("seed, epoch", "both are needed by random steps (rrc, hflip)")
         if not self.random and (self.seed is not None or self.epoch is not None):

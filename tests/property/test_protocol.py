@@ -1,0 +1,119 @@
+"""Whatever comes in, the protocol answers with a value or with a typed error."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from swift_hapi.protocol import payload
+from swift_hapi.protocol.errors import HapiError
+from swift_hapi.protocol.headers import FeatureRequest
+from swift_hapi.protocol.payload import Features, SampleError
+from swift_hapi.protocol.transform import MAX_SIDE, TransformSpec, parse_transform
+
+sides = st.integers(1, MAX_SIDE)
+sizes = st.one_of(sides, st.tuples(sides, sides))
+numbers = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+@st.composite
+def specs(draw):
+    random = draw(st.booleans())
+    values = {
+        "exif": draw(st.sampled_from(["apply", "ignore"])),
+        "resize": draw(st.none() | sizes),
+        "interpolation": draw(st.sampled_from(["bilinear", "bicubic", "nearest"])),
+        "mean": draw(st.none() | st.tuples(numbers) | st.tuples(numbers, numbers, numbers)),
+        "std": draw(st.none() | st.tuples(st.floats(1e-6, 1e6))),
+    }
+    if random:
+        values |= {
+            "rrc": draw(sizes),
+            "scale": draw(st.none() | st.just((0.08, 1.0))),
+            "hflip": draw(st.none() | st.floats(0, 1)),
+            "seed": draw(st.integers(0, 2**63 - 1)),
+            "epoch": draw(st.integers(0, 10**6)),
+        }
+    else:
+        values["crop"] = draw(sizes)
+    return TransformSpec(**values)
+
+
+@given(specs())
+def test_transform_text_round_trips(spec):
+    assert parse_transform(str(spec)) == spec
+    assert str(parse_transform(str(spec))) == str(spec)
+
+
+@given(st.text(alphabet="crop=resizemansthflq 0123456789.,()x-+eE", max_size=60) | st.text())
+def test_any_transform_text_is_parsed_or_refused(text):
+    try:
+        spec = parse_transform(text)
+    except HapiError as error:
+        assert error.status == 400
+    else:
+        assert spec.size is not None
+
+
+header_text = st.none() | st.text(max_size=80)
+
+
+@given(header_text, header_text, header_text, header_text, header_text, header_text)
+def test_any_headers_are_parsed_or_refused(model, split, samples, dtype, batch, encoding):
+    given_headers = {
+        "X-Hapi-Model": model,
+        "X-Hapi-Split": split,
+        "X-Hapi-Samples": samples,
+        "X-Hapi-Dtype": dtype,
+        "X-Hapi-Batch-Size": batch,
+        "Accept-Encoding": encoding,
+    }
+    try:
+        FeatureRequest.from_headers(given_headers.get)
+    except HapiError as error:
+        assert error.status == 400
+
+
+@given(
+    st.data(),
+    hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4),
+    st.lists(st.tuples(st.integers(0, 9), st.text(), st.text()), max_size=3),
+)
+def test_payload_round_trips(data, shape, errors):
+    array = data.draw(hnp.arrays(np.float32, shape, elements=st.floats(-9, 9, width=32)))
+    keys = data.draw(st.lists(st.text(), min_size=shape[0], max_size=shape[0]))
+    original = Features(
+        features=array,
+        index=np.arange(shape[0]),
+        label=np.full(shape[0], -1),
+        keys=tuple(keys),
+        cut="c",
+        model="m",
+        errors=tuple(SampleError(*e) for e in errors),
+    )
+    back = payload.decode(payload.encode(original))
+    assert np.array_equal(back.features, array)
+    assert back.keys == original.keys and back.errors == original.errors
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_damaged_payload_is_decoded_or_refused(data):
+    blob = bytearray(
+        payload.encode(
+            Features(
+                features=np.ones((2, 3), np.float32),
+                index=np.arange(2),
+                label=np.arange(2),
+                keys=("a", "b"),
+                cut="c",
+                model="m",
+            )
+        )
+    )
+    for _ in range(data.draw(st.integers(1, 4))):
+        blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        payload.decode(bytes(blob))
+    except HapiError as error:
+        assert error.name == "payload-invalid"
