@@ -1,0 +1,82 @@
+"""``<prefix>/hapi-dataset.json``: what ``hapi put`` knows about a dataset.
+
+It is written after the last shard, so a dataset with a manifest is complete. Reading works
+without one; then the number of classes must be given, and counts of samples are not known
+beforehand.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from hapi_compute.data.errors import DatasetError
+
+NAME = "hapi-dataset.json"
+FORMAT = "hapi-dataset"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """One shard: its name below the prefix, md5 of its bytes, samples and bytes."""
+
+    name: str
+    etag: str
+    samples: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """``classes[label]`` is a class's name, ``class_counts[label]`` its number of samples."""
+
+    classes: tuple[str, ...]
+    class_counts: tuple[int, ...]
+    shards: tuple[ShardEntry, ...]
+    seed: int = 0
+
+    @property
+    def samples(self) -> int:
+        return sum(shard.samples for shard in self.shards)
+
+    def to_json(self) -> bytes:
+        """Deterministic for equal manifests."""
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "classes": list(self.classes),
+            "class_counts": list(self.class_counts),
+            "samples": self.samples,
+            "seed": self.seed,
+            "shards": [
+                {"name": s.name, "etag": s.etag, "samples": s.samples, "bytes": s.bytes}
+                for s in self.shards
+            ],
+        }
+        return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, text: bytes, where: str) -> Manifest:
+        """:raises DatasetError: not a manifest of a version we know; names ``where``"""
+        try:
+            document = json.loads(text)
+            if document["format"] != FORMAT or document["version"] != VERSION:
+                raise DatasetError(
+                    f"{where}: format {document['format']!r} version {document['version']!r} is "
+                    f"not {FORMAT!r} version {VERSION}"
+                )
+            manifest = cls(
+                classes=tuple(str(name) for name in document["classes"]),
+                class_counts=tuple(int(count) for count in document["class_counts"]),
+                shards=tuple(
+                    ShardEntry(str(s["name"]), str(s["etag"]), int(s["samples"]), int(s["bytes"]))
+                    for s in document["shards"]
+                ),
+                seed=int(document.get("seed", 0)),
+            )
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DatasetError(f"{where}: no valid dataset manifest: {error!r}") from None
+        if len(manifest.classes) != len(manifest.class_counts):
+            raise DatasetError(f"{where}: classes and class_counts differ in length")
+        return manifest
