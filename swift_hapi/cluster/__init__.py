@@ -8,7 +8,13 @@ children of one supervisor, which ends with whoever asked for it.
 """
 
 from swift_hapi.cluster.config import ClusterConfig, User
-from swift_hapi.cluster.control import ClusterInfo, find, shut_down
+from swift_hapi.cluster.control import (
+    ClusterInfo,
+    find,
+    find_or_wait,
+    running_state,
+    shut_down,
+)
 from swift_hapi.cluster.embedded import EmbeddedCluster
 from swift_hapi.cluster.errors import ClusterError
 from swift_hapi.cluster.probe import authenticate
@@ -21,5 +27,7 @@ __all__ = [
     "User",
     "authenticate",
     "find",
+    "find_or_wait",
+    "running_state",
     "shut_down",
 ]

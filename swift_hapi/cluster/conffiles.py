@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import pwd
 import secrets
 from dataclasses import dataclass
 
@@ -71,7 +73,11 @@ def swift_conf(config: ClusterConfig) -> str:
 
 
 def _default(layout: Layout, config: ClusterConfig, name: str, port: int, workers: int) -> dict:
-    return {
+    user = {}
+    if workers:
+        # A forked worker becomes the user "swift" unless told otherwise.
+        user["user"] = pwd.getpwuid(os.geteuid()).pw_name
+    return user | {
         "swift_dir": layout.etc,
         "bind_ip": "127.0.0.1",
         "bind_port": port,
@@ -80,8 +86,9 @@ def _default(layout: Layout, config: ClusterConfig, name: str, port: int, worker
         "workers": workers,
         "log_name": name,
         "log_level": config.log_level,
-        "log_file": layout.log(name),
-        "log_custom_handlers": "swift_hapi.cluster.swiftlog.to_file",
+        # serve.py logs to a file; what Swift sends to syslog besides goes to the discard port.
+        "log_udp_host": "127.0.0.1",
+        "log_udp_port": 9,
         # A busy machine is slow, not broken: Swift's 0.5 s would make it shun its own servers.
         "conn_timeout": 5,
         "node_timeout": 30,
@@ -117,6 +124,7 @@ def proxy_conf(layout: Layout, config: ClusterConfig, ports: Ports) -> str:
         options["tempauth"][key] = " ".join([user.key, *user.groups])
     options["versioned_writes"]["allow_versioned_writes"] = "true"
     options["versioned_writes"]["allow_object_versioning"] = "true"
+    options["tempurl"]["allowed_digests"] = "sha256 sha512"
     if config.encryption:
         secret = base64.b64encode(secrets.token_bytes(32)).decode()
         options["keymaster"]["encryption_root_secret"] = secret

@@ -89,14 +89,14 @@ def clean_up(directory: Path) -> None:
     layout.remove((path,))
 
 
-def wait_for_other(directory: Path, timeout: float) -> ClusterInfo | None:
-    """Wait until a cluster that somebody else is starting is ready.
+def find_or_wait(directory: str | os.PathLike, timeout: float) -> ClusterInfo | None:
+    """Like :func:`find`, but one that somebody else is starting just now is waited for.
 
-    :returns: None when it has vanished instead
-    :raises ClusterError: it is neither ready nor gone in time
+    :raises ClusterError: it is neither ready nor gone after ``timeout`` seconds
     """
+    directory = Path(directory).absolute()
     deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
+    while directory.is_dir():
         info = find(directory)
         if info is not None:
             return info
@@ -104,5 +104,7 @@ def wait_for_other(directory: Path, timeout: float) -> ClusterInfo | None:
         if fd is not None:
             os.close(fd)
             return None
+        if time.monotonic() > deadline:
+            raise ClusterError(f"the cluster in {directory} neither gets ready nor ends")
         time.sleep(0.1)
-    raise ClusterError(f"the cluster that is starting in {directory} does not get ready")
+    return None

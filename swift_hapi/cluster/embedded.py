@@ -17,9 +17,9 @@ from swift_hapi.cluster.conffiles import Ports
 from swift_hapi.cluster.config import ClusterConfig
 from swift_hapi.cluster.errors import ClusterError, PortTaken
 from swift_hapi.cluster.layout import Layout
+from swift_hapi.cluster.plan import DETACH, READY, Plan, ServerPlan
 from swift_hapi.cluster.ports import free_ports
 from swift_hapi.cluster.state import State
-from swift_hapi.cluster.supervisor import DETACH, READY, Plan, ServerPlan
 
 _TRIES = 4  #: with other ports each time
 _POLL = 0.05
@@ -113,7 +113,8 @@ class EmbeddedCluster:
     def detach(self) -> None:
         """Let the cluster outlive this process."""
         os.write(self._lifeline, DETACH)
-        self._wait("detached", lambda: self._state_is("detached"), time.monotonic() + 10)
+        deadline = time.monotonic() + control.STOP_TIMEOUT
+        self._wait("supervisor", lambda: self._state_is("detached"), deadline)
         os.close(self._lifeline)
         self._lifeline = self._supervisor = None
 

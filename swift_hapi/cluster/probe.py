@@ -10,13 +10,15 @@ from urllib.parse import urlsplit
 
 from swift_hapi.cluster.errors import ClusterError
 
-_TIMEOUT = 10.0  #: seconds; a probe that takes longer is made again
+_TIMEOUT = 10.0  #: seconds for a request that does some work
+#: seconds for a sign of life; asked again and again, so that a failed server is noticed meanwhile
+_SIGN_TIMEOUT = 2.0
 
 
 class UnixConnection(http.client.HTTPConnection):
     """HTTP over a unix socket."""
 
-    def __init__(self, path: Path, timeout: float = _TIMEOUT):
+    def __init__(self, path: Path, timeout: float = _SIGN_TIMEOUT):
         super().__init__("localhost", timeout=timeout)
         self._path = path
 
@@ -46,7 +48,8 @@ def status_of(connection: http.client.HTTPConnection, path: str) -> int | None:
 
 def healthy(port: int) -> bool:
     """Whether a Swift server with the healthcheck filter answers."""
-    return status_of(_local(port), "/healthcheck") == 200
+    local = http.client.HTTPConnection("127.0.0.1", port, timeout=_SIGN_TIMEOUT)
+    return status_of(local, "/healthcheck") == 200
 
 
 def engine_ready(path: Path) -> bool:
@@ -55,8 +58,7 @@ def engine_ready(path: Path) -> bool:
 
 def memcached_answers(port: int) -> bool:
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT) as sock:
-            sock.settimeout(_TIMEOUT)
+        with socket.create_connection(("127.0.0.1", port), timeout=_SIGN_TIMEOUT) as sock:
             sock.sendall(b"version\r\n")
             return sock.recv(64).startswith(b"VERSION")
     except OSError:
@@ -113,6 +115,3 @@ def round_trip(storage_url: str, token: str) -> str | None:
         connection.close()
     return None
 
-
-def _local(port: int) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT)

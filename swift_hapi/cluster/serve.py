@@ -1,11 +1,30 @@
-"""Run one Swift server in this process: ``python -m swift_hapi.cluster.serve CONF KIND``."""
+"""Run one Swift server in this process: ``python -m swift_hapi.cluster.serve CONF KIND``.
+
+Its log goes to standard error, which is the server's log file.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 
 KINDS = ("account", "container", "object", "proxy")
+
+
+class Stamped:
+    """A stream that puts the time before what is written: Swift leaves that to syslog."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+        return self._stream.write(f"{stamp}.{int(now % 1 * 1000):03d} {text}")
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
 
 
 def main(argv: list[str]) -> int:
@@ -19,7 +38,9 @@ def main(argv: list[str]) -> int:
     utils.set_swift_dir(os.path.dirname(conf))
     from swift.common.wsgi import run_wsgi
 
-    options = {}
+    # Swift's console handlers write there, and Swift leaves open what they write to.
+    sys.__stderr__ = Stamped(sys.__stderr__)
+    options = {"verbose": True}
     if kind == "object":
         from swift.obj.server import global_conf_callback
 

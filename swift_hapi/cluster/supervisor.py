@@ -10,7 +10,6 @@ Imports neither swift nor torch: it is small and forks.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import selectors
@@ -19,16 +18,13 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from swift_hapi.cluster import state as state_json
 from swift_hapi.cluster.layout import remove
+from swift_hapi.cluster.plan import DETACH, READY, Plan, ServerPlan
 from swift_hapi.cluster.processes import ProcessId, signal_group, start_bound
 from swift_hapi.cluster.state import ServerState, State
-
-READY = b"r"
-DETACH = b"d"
 
 BACKOFF_FIRST = 0.2  #: seconds before the first restart; doubles with each
 BACKOFF_MAX = 5.0
@@ -39,48 +35,6 @@ GRACE = 3.0
 _TICK = 0.5
 
 log = logging.getLogger("supervisor")
-
-
-@dataclass(frozen=True)
-class ServerPlan:
-    """One server to run; ``restart`` says whether its death is to be mended."""
-
-    name: str
-    argv: tuple[str, ...]
-    log: str
-    pid_file: str
-    restart: bool = False
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that the supervisor needs to know.
-
-    :param cwd: working directory of all servers
-    :param starter: pid of the process that holds the other end of standard input
-    :param state_file: where to keep the state
-    :param access: goes into the state as it is
-    :param transient: paths to remove at the end
-    """
-
-    cwd: str
-    starter: int
-    state_file: str
-    servers: tuple[ServerPlan, ...]
-    access: dict[str, str | None] = field(default_factory=dict)
-    transient: tuple[str, ...] = ()
-
-    def dump(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def load(cls, path: Path) -> Plan:
-        raw = json.loads(path.read_text())
-        servers = tuple(
-            ServerPlan(**(server | {"argv": tuple(server["argv"])}))
-            for server in raw.pop("servers")
-        )
-        return cls(servers=servers, **raw)
 
 
 class Server:
