@@ -140,8 +140,9 @@ def proxy_conf(layout: Layout, config: ClusterConfig, ports: Ports) -> str:
         "account_autocreate": "true",
         **dict(config.proxy_conf),
     }
+    default = _default(layout, config, "proxy", ports.proxy, config.workers)
     return _paste(
-        ("DEFAULT", _default(layout, config, "proxy", ports.proxy, config.workers)),
+        ("DEFAULT", default | {"bind_ip": config.proxy_host}),
         ("pipeline:main", {"pipeline": " ".join(names)}),
         *((f"filter:{name}", pairs) for name, pairs in options.items()),
         ("app:proxy-server", app),

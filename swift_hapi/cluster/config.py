@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ class ClusterConfig:
     :param users: the first one is the cluster's own user, so it needs the group ``.admin``
     :param engine_threads: CPUs the engine may use
     :param token_life: seconds an auth token is good for
+    :param proxy_host: address of this machine on which the proxy listens; all others listen on
+        the loopback interface
     :param workers: worker processes of the proxy; 0 serves in one process without forking
     :param listing_limit: most names in one container listing; None keeps Swift's 10,000
     :param encryption: put Swift's keymaster and encryption into the pipeline
@@ -76,6 +79,7 @@ class ClusterConfig:
     users: tuple[User, ...] = DEFAULT_USERS
     engine_threads: int = 1
     token_life: int = 86400
+    proxy_host: str = "127.0.0.1"
     workers: int = 0
     listing_limit: int | None = None
     encryption: bool = False
@@ -103,6 +107,10 @@ class ClusterConfig:
             raise ValueError(f"token_life={self.token_life}: want 1 second or more")
         if self.listing_limit is not None and self.listing_limit < 1:
             raise ValueError(f"listing_limit={self.listing_limit}: want 1 or more")
+        try:
+            ipaddress.IPv4Address(self.proxy_host)
+        except ValueError as error:
+            raise ValueError(f"proxy_host: {error}") from None
         if not self.users or ".admin" not in self.users[0].groups:
             raise ValueError("users: the first one must be there and be in the group .admin")
         for option in ("filter_conf", "engine_conf", "proxy_conf"):

@@ -133,7 +133,7 @@ class EmbeddedCluster:
             ports = Ports(*numbers[:4], objects=tuple(numbers[4:]))
             self._write_conf(ports)
             self._build_rings(ports, devices)
-            self.auth_url = f"http://127.0.0.1:{ports.proxy}/auth/v1.0"
+            self.auth_url = f"http://{config.proxy_host}:{ports.proxy}/auth/v1.0"
             self.engine_socket = str(self._layout.engine_socket) if config.hapi else None
             self._start_supervisor(self._plan(ports, memcached), lock)
         except BaseException:
@@ -250,10 +250,12 @@ class EmbeddedCluster:
 
     def _wait_ready(self, ports: Ports, deadline: float) -> None:
         self._wait("memcached", lambda: probe.memcached_answers(ports.memcached), deadline)
-        backends = {"account": ports.account, "container": ports.container}
-        backends |= {f"object{n}": port for n, port in enumerate(ports.objects, 1)}
-        for name, port in {**backends, "proxy": ports.proxy}.items():
-            self._wait(name, lambda port=port: probe.healthy(port), deadline)
+        local = "127.0.0.1"
+        servers = {"account": (local, ports.account), "container": (local, ports.container)}
+        servers |= {f"object{n}": (local, port) for n, port in enumerate(ports.objects, 1)}
+        servers["proxy"] = (self.config.proxy_host, ports.proxy)
+        for name, place in servers.items():
+            self._wait(name, lambda place=place: probe.healthy(*place), deadline)
         self.storage_url, self.token = probe.authenticate(self.auth_url, self.user, self.key)
         trouble = []
 

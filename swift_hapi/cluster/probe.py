@@ -46,10 +46,10 @@ def status_of(connection: http.client.HTTPConnection, path: str) -> int | None:
         connection.close()
 
 
-def healthy(port: int) -> bool:
+def healthy(host: str, port: int) -> bool:
     """Whether a Swift server with the healthcheck filter answers."""
-    local = http.client.HTTPConnection("127.0.0.1", port, timeout=_SIGN_TIMEOUT)
-    return status_of(local, "/healthcheck") == 200
+    connection = http.client.HTTPConnection(host, port, timeout=_SIGN_TIMEOUT)
+    return status_of(connection, "/healthcheck") == 200
 
 
 def engine_ready(path: Path) -> bool:

@@ -56,18 +56,19 @@ class ProcessId:
         return True
 
 
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent, of that pid, dies."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the kernel was told
+        os._exit(1)
+
+
 def start_bound(argv: Sequence[str], log: Path, cwd: Path) -> subprocess.Popen:
     """Start ``argv`` in a process group of its own; the kernel kills it if the caller dies.
 
     Only for a caller with one thread: the kernel looks at the thread that forked.
     """
     parent = os.getpid()
-
-    def die_with_parent():
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before the kernel was told
-            os._exit(1)
-
     with open(log, "ab") as out:
         return subprocess.Popen(
             argv,
@@ -76,7 +77,7 @@ def start_bound(argv: Sequence[str], log: Path, cwd: Path) -> subprocess.Popen:
             stderr=out,
             cwd=cwd,
             start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one thread, see above
+            preexec_fn=lambda: die_with(parent),  # noqa: PLW1509 - one thread, see above
         )
 
 

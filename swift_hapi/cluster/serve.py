@@ -9,6 +9,8 @@ import os
 import sys
 import time
 
+from swift_hapi.cluster.processes import die_with
+
 KINDS = ("account", "container", "object", "proxy")
 
 
@@ -41,6 +43,9 @@ def main(argv: list[str]) -> int:
     # Swift's console handlers write there, and Swift leaves open what they write to.
     sys.__stderr__ = Stamped(sys.__stderr__)
     options = {"verbose": True}
+    # Forked workers do not inherit the bond to the supervisor, so they are bound to this process.
+    server = os.getpid()
+    os.register_at_fork(after_in_child=lambda: die_with(server))
     if kind == "object":
         from swift.obj.server import global_conf_callback
 

@@ -140,9 +140,9 @@ def test_files_of_a_cluster_are_private_and_logged(plain, owner):
 
 
 def test_encrypted_objects_and_a_short_listing(tmp_path):
-    config = ClusterConfig(dir=tmp_path, hapi=False, encryption=True, listing_limit=2, workers=1)
+    config = ClusterConfig(dir=tmp_path, hapi=False, encryption=True, listing_limit=2)
     with EmbeddedCluster(config) as cluster:
-        pids, data = cluster.pids, data_directory(tmp_path)
+        data = data_directory(tmp_path)
         user = log_in(cluster, cluster.user)
         plaintext = b"do not read me " * 100
         user.put("c")
@@ -153,7 +153,6 @@ def test_encrypted_objects_and_a_short_listing(tmp_path):
         assert len(stored) == 3
         assert not any(b"do not read me" in content for content in stored)
         assert user.session.get(user.url("c")).text.split() == ["a", "b"]
-    assert_nothing_left(tmp_path, pids, data)
 
 
 def test_stop_leaves_logs_and_nothing_else(tmp_path):
@@ -206,6 +205,19 @@ def test_servers_end_with_their_supervisor_and_the_next_start_cleans_up(tmp_path
         assert not data.exists()
         assert set(successor.pids) == set(pids)
     cluster.stop()
+
+
+@pytest.mark.parametrize("victim", ["supervisor", "proxy"])
+def test_workers_of_the_proxy_end_with_it(tmp_path, victim):
+    config = ClusterConfig(dir=tmp_path, hapi=False, workers=2, proxy_host="127.0.0.2")
+    with EmbeddedCluster(config) as cluster:
+        assert urlsplit(cluster.storage_url).hostname == "127.0.0.2"
+        pids = cluster.pids
+        workers = processes_naming(f"{tmp_path}/etc/proxy.conf")
+        assert len(workers) == 3
+        os.kill(pids[victim], signal.SIGKILL)
+        for pid in workers:
+            wait_until(lambda pid=pid: not running(pid), "the end of a worker")
 
 
 def test_two_clusters_cannot_share_a_directory(plain):

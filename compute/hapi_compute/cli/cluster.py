@@ -44,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--engine-threads", type=int, default=1, metavar="N", help="CPUs the engine may use"
     )
+    up.add_argument(
+        "--proxy-host", default="127.0.0.1", metavar="IP", help="address the proxy listens on"
+    )
     up.add_argument("--encryption", action="store_true", help="store objects encrypted")
     up.add_argument(
         "--workers", type=int, default=0, metavar="N", help="worker processes of the proxy"
@@ -86,6 +89,7 @@ def _config(args: argparse.Namespace) -> ClusterConfig:
         filter_conf=tuple(args.filter_conf),
         engine_conf=tuple(args.engine_conf),
         engine_threads=args.engine_threads,
+        proxy_host=args.proxy_host,
         workers=args.workers,
         listing_limit=args.listing_limit,
         encryption=args.encryption,

@@ -23,6 +23,7 @@ def test_directory_becomes_absolute(tmp_path, monkeypatch):
         ("replicas", 2),
         ("object_devices", 0),
         ("workers", -1),
+        ("proxy_host", "localhost"),
         ("engine_threads", 0),
         ("token_life", 0),
         ("listing_limit", 0),
