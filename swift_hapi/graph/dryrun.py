@@ -1,0 +1,145 @@
+"""Run a graph on meta tensors: shapes and memory of every node, without memory or arithmetic.
+
+This is also the last gate for a file from outside: it refuses graphs whose tensors, integers or
+sequences explode, that mix the samples of a batch by way of batch statistics, or that write into
+their own weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from swift_hapi.graph import aliasing, functions, ir
+from swift_hapi.graph.ir import Graph, Node
+from swift_hapi.protocol.errors import ModelInvalid
+
+MAX_BYTES_PER_SAMPLE = 2**30
+MAX_INT = 2**62
+MAX_SEQUENCE = 65_536
+_TAKE_APART = frozenset({"unbind", "split", "chunk", "tensor_split"})
+
+
+@dataclass(frozen=True)
+class MetaModel:
+    """A graph with everything to run it on the meta device.
+
+    :param modules: by path, on the meta device, in eval mode
+    :param tensors: what ``attr`` nodes read, by tensor name, on the meta device
+    :param foreign: functions outside the tables by target (only while a model is taken apart)
+    """
+
+    graph: Graph
+    modules: Mapping[str, nn.Module]
+    tensors: Mapping[str, torch.Tensor]
+    foreign: Mapping[str, object]
+
+
+def resolver(model: MetaModel):
+    """node -> callable, for modules, functions and methods."""
+
+    def resolve(node: Node):
+        if node.op == ir.MODULE:
+            return model.modules[node.target]
+        if node.target in model.foreign:
+            return model.foreign[node.target]
+        return functions.row_of(node.op, node.target).call
+
+    return resolve
+
+
+def check_writes(graph: Graph) -> None:
+    """:raises ModelInvalid: an in-place operation could overwrite weights"""
+    attrs = [node.name for node in graph.nodes if node.op == ir.ATTR]
+    guilty = aliasing.overwrites(graph.nodes, graph.modules, attrs)
+    if guilty is not None:
+        raise ModelInvalid(f"node '{guilty.name}' writes into the model's own weights")
+
+
+def _check_batch_statistics(node: Node, dependent: set[str]) -> None:
+    """Batch norm in training mode is harmless on weights (weight standardisation), but on
+    activations it would make a sample's features depend on its neighbours."""
+    if node.op != ir.FUNCTION or not node.target.endswith("batch_norm"):
+        return
+    training = node.kwargs.get("training", node.args[5] if len(node.args) > 5 else False)
+    if training is not False and any(name in dependent for name in node.refs()):
+        raise ModelInvalid(f"node '{node.name}' uses batch statistics: samples would mix")
+
+
+def _check_arguments(node: Node, args: tuple) -> None:
+    """Python's own operators can eat memory (``[0] * 10**9``, ``10**10**9``): only numbers,
+    tensors and short tuples reach them."""
+    if node.target in ("operator.getitem", "getattr"):
+        return
+    if node.op == ir.FUNCTION and node.target.startswith(("operator.", "math.")):
+        tuples = [arg for arg in args if isinstance(arg, (tuple, list, str))]
+        if tuples and (node.target != "operator.add" or any(len(t) > 64 for t in tuples)):
+            raise ModelInvalid(f"node '{node.name}': arithmetic on a sequence")
+        if node.target == "operator.pow" and not any(map(torch.is_tensor, args)):
+            raise ModelInvalid(f"node '{node.name}': powers of plain numbers")
+    if node.target.rpartition(".")[2] in _TAKE_APART:
+        for arg in filter(torch.is_tensor, args[:1]):
+            if max(arg.shape, default=0) > MAX_SEQUENCE:
+                raise ModelInvalid(f"node '{node.name}' takes a very long tensor apart")
+
+
+def _check_result(node: Node, value: object, limit: int) -> None:
+    if torch.is_tensor(value):
+        if value.numel() * value.element_size() > limit:
+            raise ModelInvalid(
+                f"node '{node.name}' makes a tensor of shape {list(value.shape)}, "
+                f"more than {limit} bytes"
+            )
+    elif isinstance(value, int):
+        if abs(value) > MAX_INT:
+            raise ModelInvalid(f"node '{node.name}' makes a huge integer")
+    elif isinstance(value, (tuple, list)):
+        if len(value) > MAX_SEQUENCE:
+            raise ModelInvalid(f"node '{node.name}' makes a huge sequence")
+        for item in value:
+            _check_result(node, item, limit)
+
+
+def dry_run(
+    model: MetaModel, input_shape: tuple[int, ...], batch: int, *, on_node=None
+) -> dict[str, object]:
+    """Values of all nodes on the meta device, channels_last where the input is an image.
+
+    :param input_shape: per sample, without the batch dimension
+    :param on_node: called with (node, value) as soon as a node has run
+    :raises ModelInvalid: naming the node that fails or exceeds a limit
+    """
+    x = torch.empty((batch, *input_shape), device="meta")
+    if x.dim() == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    limit = MAX_BYTES_PER_SAMPLE * batch
+    resolve = resolver(model)
+    values: dict[str, object] = {}
+    dependent = ir.input_dependent(model.graph.nodes, model.graph.input)
+    with torch.no_grad():
+        for node in model.graph.nodes:
+            if node.op == ir.INPUT:
+                value = x
+            elif node.op == ir.ATTR:
+                value = model.tensors[node.target]
+            else:
+                _check_batch_statistics(node, dependent)
+                lookup = lambda ref: values[ref.name]  # noqa: E731
+                args = ir.map_refs(node.args, lookup)
+                kwargs = {key: ir.map_refs(arg, lookup) for key, arg in node.kwargs.items()}
+                _check_arguments(node, args)
+                try:
+                    value = resolve(node)(*args, **kwargs)
+                except Exception as error:
+                    raise ModelInvalid(
+                        f"node '{node.name}' does not run on input "
+                        f"{'x'.join(map(str, input_shape))}: {str(error)[:200]}"
+                    ) from error
+            _check_result(node, value, limit)
+            values[node.name] = value
+            if on_node is not None:
+                on_node(node, value)
+    return values

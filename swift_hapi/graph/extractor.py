@@ -1,0 +1,282 @@
+"""Extractors and their files.
+
+An extractor file is one ``.safetensors`` file with the single metadata key ``hapi``: canonical
+JSON with ``format``, ``version``, ``input`` (shape of one sample, dtype), ``nodes``, ``modules``,
+``output`` (the freeze cut), ``constants`` (tensors that are no part of the model's state dict)
+and ``ties`` (names that share another's tensor). Tensors keep the model's state-dict names. The
+file is named by the sha256 of its bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from swift_hapi.graph import codec, container, ir
+from swift_hapi.graph import cuts as cuts_
+from swift_hapi.graph.cuts import Cut
+from swift_hapi.graph.dryrun import MetaModel, check_writes
+from swift_hapi.graph.functions import row_of
+from swift_hapi.graph.ir import Graph
+from swift_hapi.graph.modules import bind, build
+from swift_hapi.graph.program import Program
+from swift_hapi.protocol.errors import ModelInvalid
+
+FORMAT = "swift-hapi-extractor"
+VERSION = 1
+_KEYS = {"format", "version", "input", "nodes", "modules", "output", "constants", "ties"}
+
+
+class Extractor:
+    """The frozen part of a model: graph, weights, cuts; immutable and safe to share by threads.
+
+    :param tensors: weights by state-dict name, used as they are, not copied
+    :param input_shape: of one sample, e.g. (3, 224, 224)
+    :param constants: names in ``tensors`` that are not in the model's state dict
+    :raises ModelInvalid: graph and tensors do not belong together, or the graph does not run
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        tensors: Mapping[str, torch.Tensor],
+        input_shape: tuple[int, ...] = (3, 224, 224),
+        constants: frozenset[str] = frozenset(),
+        digest: str | None = None,
+    ):
+        self.graph = graph
+        self.tensors = dict(tensors)
+        self.input_shape = tuple(input_shape)
+        self.constants = frozenset(constants)
+        self._digest = digest
+        check_writes(graph)
+        self.meta = _meta_model(graph, self.tensors)
+        self.cuts: tuple[Cut, ...] = cuts_.find_cuts(self.meta, self.input_shape)
+        self._bind()
+
+    def _bind(self) -> None:
+        self.modules: dict[str, nn.Module] = {
+            path: bind(spec, path, self.tensors) for path, spec in self.graph.modules.items()
+        }
+        self.known = _evaluate_constants(self)
+        #: memory layout of the tensor at each cut; found when the first tail is made
+        self.layouts: dict[str, tuple[int, ...]] | None = None
+
+    @property
+    def digest(self) -> str:
+        """``sha256:<hex>`` of the file this extractor is or would be written as."""
+        if self._digest is None:
+            sha256 = hashlib.sha256()
+            for piece in _pieces(self):
+                sha256.update(piece)
+            self._digest = f"sha256:{sha256.hexdigest()}"
+        return self._digest
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights, shared ones counted once."""
+        every = {t.data_ptr(): t.nbytes for t in self.tensors.values()}
+        known = (v for v in self.known.values() if torch.is_tensor(v))
+        every |= {t.data_ptr(): t.nbytes for t in known}
+        return sum(every.values())
+
+    def resolve(self, split: str) -> Cut:
+        """:raises BadCut: ``split`` is neither the name nor the index of a cut"""
+        return cuts_.resolve(self.cuts, split)
+
+    def cuts_for(self, input_shape: tuple[int, ...]) -> tuple[Cut, ...]:
+        """The same cuts with the shapes they have for another input shape.
+
+        :raises ModelInvalid: the extractor does not run on that shape
+        """
+        if tuple(input_shape) == self.input_shape:
+            return self.cuts
+        return cuts_.reshape_cuts(self.cuts, self.meta, tuple(input_shape))
+
+    def to(self, device: torch.device | str) -> Extractor:
+        """A copy of this extractor on another device (itself if it is there already)."""
+        device = torch.device(device)
+        if all(tensor.device == device for tensor in self.tensors.values()):
+            return self
+        moved = object.__new__(Extractor)
+        moved.__dict__.update(self.__dict__)
+        moved.tensors = _keep_ties(self.tensors, lambda tensor: tensor.to(device))
+        moved._bind()
+        return moved
+
+    def resolver(self, node: ir.Node):
+        """The callable behind a node."""
+        if node.op == ir.MODULE:
+            return self.modules[node.target]
+        return row_of(node.op, node.target).call
+
+
+def _keep_ties(tensors: Mapping[str, torch.Tensor], change) -> dict[str, torch.Tensor]:
+    done: dict[int, torch.Tensor] = {}
+    return {
+        name: done.setdefault(id(tensor), change(tensor)) if id(tensor) not in done
+        else done[id(tensor)]
+        for name, tensor in tensors.items()
+    }  # fmt: skip
+
+
+def _meta_model(graph: Graph, tensors: Mapping[str, torch.Tensor]) -> MetaModel:
+    """Modules on the meta device, after checking that ``tensors`` are exactly what they and the
+    ``attr`` nodes need."""
+    modules = {path: build(spec, path) for path, spec in graph.modules.items()}
+    wanted: set[str] = set()
+    for path, module in modules.items():
+        for key, want in module.state_dict().items():
+            name = f"{path}.{key}"
+            wanted.add(name)
+            have = tensors.get(name)
+            if have is None:
+                raise ModelInvalid(f"tensor '{name}' is missing")
+            if (have.shape, have.dtype) != (want.shape, want.dtype):
+                raise ModelInvalid(
+                    f"tensor '{name}' is {have.dtype} {list(have.shape)}, "
+                    f"its module needs {want.dtype} {list(want.shape)}"
+                )
+    attrs = {node.target for node in graph.nodes if node.op == ir.ATTR}
+    for name in attrs - set(tensors):
+        raise ModelInvalid(f"tensor '{name}' is missing")
+    for name in sorted(set(tensors) - wanted - attrs):
+        raise ModelInvalid(f"tensor '{name}' is never used")
+    meta = {name: torch.empty_like(tensors[name], device="meta") for name in attrs}
+    return MetaModel(graph, modules, meta, {})
+
+
+def _evaluate_constants(extractor: Extractor) -> dict[str, object]:
+    """Values of the nodes that do not depend on the input, computed once.
+
+    :raises ModelInvalid: one of them fails on its real tensors (an index out of range, say)
+    """
+    graph = extractor.graph
+    dependent = ir.input_dependent(graph.nodes, graph.input)
+    values: dict[str, object] = {}
+    with torch.no_grad():
+        for node in graph.nodes:
+            if node.name in dependent:
+                continue
+            if node.op == ir.ATTR:
+                values[node.name] = extractor.tensors[node.target]
+                continue
+            try:
+                program = Program([node], "", node.name, extractor.resolver, values)
+                values[node.name] = program(None)
+            except Exception as error:
+                raise ModelInvalid(f"node '{node.name}': {str(error)[:200]}") from error
+    read = {name for node in graph.nodes if node.name in dependent for name in node.refs()}
+    return {name: value for name, value in values.items() if name in read}
+
+
+def _pieces(extractor: Extractor):
+    ties, stored, first = {}, {}, {}
+    for name in sorted(extractor.tensors):
+        tensor = extractor.tensors[name]
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.numel() and key in first:
+            ties[name] = first[key]
+        else:
+            first[key] = name
+            stored[name] = tensor
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "input": {"shape": list(extractor.input_shape), "dtype": "float32"},
+        "constants": sorted(extractor.constants),
+        "ties": ties,
+        **codec.encode_graph(extractor.graph),
+    }
+    return container.pieces(stored, codec.dumps(document).decode("ascii"))
+
+
+def save_extractor(extractor: Extractor, path: str | os.PathLike) -> str:
+    """Write the file (to a temporary name in the same directory, then renamed).
+
+    :returns: ``sha256:<hex>`` of its bytes; the same model always gives the same bytes
+    :raises ModelInvalid: the graph has something a file cannot hold
+    """
+    path = Path(path)
+    sha256 = hashlib.sha256()
+    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "wb") as file:
+            for piece in _pieces(extractor):
+                sha256.update(piece)
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    extractor._digest = f"sha256:{sha256.hexdigest()}"
+    return extractor._digest
+
+
+def load_extractor(source: str | os.PathLike | bytes) -> Extractor:
+    """Read and check an extractor file; nothing in it is executed.
+
+    :param source: a path, or the file's bytes
+    :raises ModelInvalid: anything in the file that is not as it should be
+    :raises OSError: the path cannot be read
+    """
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        size = memoryview(source).nbytes
+        text, tensors, digest = container.read(io.BytesIO(source), size)
+    else:
+        with open(source, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            text, tensors, digest = container.read(file, size)
+    document = codec.loads(text.encode())
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ModelInvalid("this is no extractor file")
+    if document.get("version") != VERSION:
+        raise ModelInvalid("the extractor file is of a version this program does not know")
+    if set(document) != _KEYS:
+        odd = sorted(set(document) ^ _KEYS)
+        raise ModelInvalid(f"members missing or unknown: {', '.join(odd)[:200]}")
+    constants = document["constants"]
+    if not isinstance(constants, list) or not all(isinstance(n, str) for n in constants):
+        raise ModelInvalid("'constants' must be an array of names")
+    tensors = _untie(tensors, document["ties"])
+    for name in set(constants) - set(tensors):
+        raise ModelInvalid(f"constant '{name[:80]}' has no tensor")
+    graph = codec.decode_graph(document)
+    shape = _input_shape(document["input"])
+    return Extractor(graph, tensors, shape, frozenset(constants), f"sha256:{digest}")
+
+
+def _untie(tensors: dict[str, torch.Tensor], ties: object) -> dict[str, torch.Tensor]:
+    if not isinstance(ties, dict) or len(ties) > container.MAX_TENSORS:
+        raise ModelInvalid("'ties' must be an object")
+    whole = dict(tensors)
+    for alias, name in ties.items():
+        codec.check_name(alias, "a tensor")
+        if alias in whole or not isinstance(name, str) or name not in tensors:
+            raise ModelInvalid(f"tensor '{alias}' is tied to nothing, or exists twice")
+        whole[alias] = tensors[name]
+    return whole
+
+
+def _input_shape(document: object) -> tuple[int, ...]:
+    if not isinstance(document, dict) or set(document) != {"shape", "dtype"}:
+        raise ModelInvalid("'input' must have 'shape' and 'dtype'")
+    shape = document["shape"]
+    if document["dtype"] != "float32" or not isinstance(shape, list) or not 1 <= len(shape) <= 4:
+        raise ModelInvalid("the input must be float32 of one to four dimensions per sample")
+    for size in shape:
+        if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= 65_536:
+            raise ModelInvalid("the input's shape must be positive integers")
+    return tuple(shape)

@@ -1,0 +1,102 @@
+"""Heads and tails: the two sides of a cut, ready to be called."""
+
+from __future__ import annotations
+
+import torch
+
+from swift_hapi.graph import aliasing, ir
+from swift_hapi.graph.cuts import Cut
+from swift_hapi.graph.extractor import Extractor
+from swift_hapi.graph.program import Program
+
+#: images run in channels_last
+IMAGE_LAYOUT = (0, 2, 3, 1)
+
+
+def _nodes_between(extractor: Extractor, start: str, end: str) -> tuple[ir.Node, ...]:
+    needed = ir.slice_to(extractor.graph.nodes, end, stop=start)
+    return tuple(node for node in needed if node.name not in extractor.known)
+
+
+def _lay_out(x: torch.Tensor, layout: tuple[int, ...]) -> torch.Tensor:
+    """``x`` with its dimensions in memory in the order ``layout``: kernels, and so the last bits
+    of a result, depend on it."""
+    laid = torch.empty_permuted(x.shape, layout, dtype=x.dtype, device=x.device)
+    return x if x.stride() == laid.stride() else laid.copy_(x)
+
+
+def _layout_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Dimensions from the outermost to the innermost in memory."""
+    strides = tensor.stride()
+    return tuple(sorted(range(tensor.dim()), key=lambda dim: (-strides[dim], dim)))
+
+
+def find_layouts(extractor: Extractor) -> dict[str, tuple[int, ...]]:
+    """How the tensor at each cut lies in memory in an uncut run: tried out with two samples,
+    because it depends on the kernels of the machine (meta tensors do not tell)."""
+    device = next((t.device for t in extractor.tensors.values()), torch.device("cpu"))
+    layouts = {}
+    start = extractor.graph.input
+    with torch.inference_mode():
+        x = torch.zeros((2, *extractor.input_shape), device=device)
+        if x.dim() == 4:
+            x = _lay_out(x, IMAGE_LAYOUT)
+        for cut in extractor.cuts:
+            nodes = _nodes_between(extractor, start, cut.name)
+            x = Program(nodes, start, cut.name, extractor.resolver, extractor.known)(x)
+            layouts[cut.name] = _layout_of(x)
+            start = cut.name
+    return layouts
+
+
+class Head:
+    """The extractor from its input to ``cut``.
+
+    Call it with x [n, *input_shape] in float32; the result is [n, *cut.shape] as a fresh or
+    shared tensor of unspecified memory layout. Runs under ``inference_mode``. Any number of
+    threads may call it at once.
+    """
+
+    def __init__(self, extractor: Extractor, cut: Cut):
+        self.cut = cut
+        self._clone = False
+        graph = extractor.graph
+        nodes = _nodes_between(extractor, graph.input, cut.name)
+        if nodes:
+            self._clone = aliasing.overwrites(nodes, graph.modules, [graph.input]) is not None
+        self._program = Program(
+            nodes, graph.input, cut.name, extractor.resolver, extractor.known
+        )
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            if x.dim() == 4:
+                x = _lay_out(x, IMAGE_LAYOUT)
+            return self._program(x.clone() if self._clone else x)
+
+
+class Tail:
+    """The extractor from ``cut`` to its end, the freeze cut.
+
+    Call it with features [n, *cut.shape] in float32, in any memory layout; they are not changed.
+    For the last cut it is the identity. Runs without gradients: under ``no_grad``, so that the
+    result can be fed to layers in training, or under ``inference_mode`` if asked for.
+    """
+
+    def __init__(self, extractor: Extractor, cut: Cut, *, inference: bool = False):
+        self.cut = cut
+        self._mode = torch.inference_mode if inference else torch.no_grad
+        if extractor.layouts is None:
+            extractor.layouts = find_layouts(extractor)
+        self._layout = extractor.layouts[cut.name]
+        graph = extractor.graph
+        nodes = _nodes_between(extractor, cut.name, graph.output)
+        self._clone = aliasing.overwrites(nodes, graph.modules, [cut.name]) is not None
+        self._program = Program(nodes, cut.name, graph.output, extractor.resolver, extractor.known)
+
+    def __call__(self, features: torch.Tensor) -> torch.Tensor:
+        with self._mode():
+            x = _lay_out(features, self._layout)
+            if self._clone and x is features:
+                x = x.clone()
+            return self._program(x)
