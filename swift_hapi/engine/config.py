@@ -1,0 +1,170 @@
+"""The engine's options: section ``[engine]`` of an ini file, read once into a frozen object.
+
+Sizes are bytes, or a number with ``KiB``, ``MiB`` or ``GiB`` behind it; times are seconds. An
+unknown option or a bad value is a ValueError that names the option, so that a misspelt limit
+never silently keeps its default.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from swift_hapi.protocol.limits import Limits, MiB
+
+SECTION = "engine"
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_SIZE = re.compile(r"(\d{1,15})\s*(KiB|MiB|GiB|)")
+_SECONDS = re.compile(r"\d{1,7}(\.\d{1,6})?")
+_MODE = re.compile(r"0?[0-7]{3}")
+_GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|")
+
+
+def _size(text: str) -> int:
+    found = _SIZE.fullmatch(text)
+    if not found or int(found.group(1)) == 0:
+        raise ValueError("want a size above 0, e.g. 1048576, 512 KiB, 256 MiB or 2 GiB")
+    return int(found.group(1)) * _UNITS[found.group(2)]
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,8}", text):
+        raise ValueError("want an integer above 0")
+    return int(text)
+
+
+def _cpus(text: str) -> int:
+    if not re.fullmatch(r"\d{1,4}", text):
+        raise ValueError("want an integer; 0 = as many as the process may use")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not _SECONDS.fullmatch(text) or float(text) == 0:
+        raise ValueError("want seconds above 0")
+    return float(text)
+
+
+def _mode(text: str) -> int:
+    if not _MODE.fullmatch(text):
+        raise ValueError("want an octal file mode such as 0600")
+    return int(text, 8)
+
+
+def _group(text: str) -> str:
+    if not _GROUP.fullmatch(text):
+        raise ValueError("want the name or number of a group, or nothing")
+    return text
+
+
+def _path(text: str) -> Path:
+    if not os.path.isabs(text):
+        raise ValueError("want an absolute path")
+    return Path(text)
+
+
+def _log_level(text: str) -> str:
+    if text.upper() not in LOG_LEVELS:
+        raise ValueError(f"want one of {', '.join(LOG_LEVELS)}")
+    return text.upper()
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Every option with its default; ``etc/hapi-engine.conf-sample`` explains them."""
+
+    socket: Path = Path("/run/swift-hapi/engine.sock")
+    socket_mode: int = 0o600
+    socket_group: str = ""
+    model_dir: Path = Path("/var/lib/swift-hapi/models")
+    cache_dir: Path = Path("/var/cache/swift-hapi")
+    max_cache_bytes: int = 10240 * MiB
+    max_loaded_bytes: int = 2048 * MiB
+    engine_cpus: int = 0
+    decode_threads: int = 0
+    batch_size: int = 32
+    memory_budget: int = 4096 * MiB
+    queue_depth: int = 64
+    account_concurrency: int = 16
+    retry_after: int = 2
+    admission_timeout: float = Limits.admission_timeout
+    deadline: float = Limits.deadline
+    drain_timeout: float = 30.0
+    max_object_bytes: int = Limits.max_object_bytes
+    max_samples: int = Limits.max_samples
+    max_pixels: int = Limits.max_pixels
+    max_output_bytes: int = Limits.max_output_bytes
+    max_model_bytes: int = Limits.max_model_bytes
+    log_level: str = "INFO"
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of one request, as protocol and samples know them."""
+        return Limits(**{field.name: getattr(self, field.name) for field in fields(Limits)})
+
+    def threads(self, option: str) -> int:
+        """``engine_cpus`` or ``decode_threads`` with 0 resolved to the CPUs of this process."""
+        return getattr(self, option) or len(os.sched_getaffinity(0))
+
+
+_PARSERS = {
+    "socket": _path,
+    "socket_mode": _mode,
+    "socket_group": _group,
+    "model_dir": _path,
+    "cache_dir": _path,
+    "max_cache_bytes": _size,
+    "max_loaded_bytes": _size,
+    "engine_cpus": _cpus,
+    "decode_threads": _cpus,
+    "batch_size": _count,
+    "memory_budget": _size,
+    "queue_depth": _count,
+    "account_concurrency": _count,
+    "retry_after": _count,
+    "admission_timeout": _seconds,
+    "deadline": _seconds,
+    "drain_timeout": _seconds,
+    "max_object_bytes": _size,
+    "max_samples": _count,
+    "max_pixels": _count,
+    "max_output_bytes": _size,
+    "max_model_bytes": _size,
+    "log_level": _log_level,
+}
+
+
+def parse_config(text: str, origin: str = "configuration") -> EngineConfig:
+    """Options from the text of an ini file.
+
+    :raises ValueError: naming the option (or section) at fault and ``origin``
+    """
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read_string(text, origin)
+    except configparser.Error as error:
+        raise ValueError(f"{origin}: {error}") from None
+    if not parser.has_section(SECTION):
+        raise ValueError(f"{origin}: has no section [{SECTION}]")
+    values = {}
+    for option, value in parser.items(SECTION):
+        if option not in _PARSERS:
+            raise ValueError(f"{origin}: [{SECTION}] knows no option {option!r}")
+        try:
+            values[option] = _PARSERS[option](value.strip())
+        except ValueError as error:
+            raise ValueError(f"{origin}: {option} = {value!r}: {error}") from None
+    return EngineConfig(**values)
+
+
+def read_config(path: str | os.PathLike) -> EngineConfig:
+    """Options from the file at ``path``.
+
+    :raises ValueError: when an option is unknown or its value bad
+    :raises OSError: when the file cannot be read
+    """
+    return parse_config(Path(path).read_text(encoding="utf-8"), str(path))

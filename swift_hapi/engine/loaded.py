@@ -1,0 +1,110 @@
+"""One loaded extractor with what has been derived from it. All torch work goes to a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+import torch
+
+from swift_hapi.engine.sizing import Footprint
+from swift_hapi.engine.workers import Workers, call
+from swift_hapi.graph import cuts
+from swift_hapi.graph.cuts import Cut
+from swift_hapi.graph.dryrun import dry_run
+from swift_hapi.graph.extractor import Extractor
+from swift_hapi.graph.interpreter import Head
+from swift_hapi.protocol.errors import BadTransform, ModelInvalid
+
+T = TypeVar("T")
+
+
+def per_sample_bytes(extractor: Extractor, cut: Cut, shape: tuple[int, ...]) -> int:
+    """Rough bound: four times the largest tensor on the way."""
+    values = dry_run(extractor.meta, shape, 2)
+    return 4 * max(v.nbytes // 2 for v in values.values() if torch.is_tensor(v))
+
+_SHAPES = 16
+_INPUT = "input"
+
+
+class LoadedModel:
+    """Heads by cut, cuts and footprints by input shape: each made once, then remembered."""
+
+    def __init__(self, extractor: Extractor, workers: Workers):
+        self._extractor = extractor
+        self._workers = workers
+        self._heads: OrderedDict = OrderedDict()
+        self._cuts: OrderedDict = OrderedDict()
+        self._footprints: OrderedDict = OrderedDict()
+        self._making = asyncio.Lock()
+
+    @property
+    def digest(self) -> str:
+        return self._extractor.digest
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """[C, H, W] of the samples the extractor was made for."""
+        return self._extractor.input_shape
+
+    async def _once(
+        self, made: OrderedDict, key: Hashable, most: int, make: Callable[[], T]
+    ) -> T:
+        if key not in made:
+            async with self._making:
+                if key not in made:
+                    made[key] = await call(self._workers.load, make)
+        made.move_to_end(key)
+        value = made[key]
+        while len(made) > most:
+            made.popitem(last=False)
+        return value
+
+    async def cut(self, split: str, shape: tuple[int, ...]) -> Cut:
+        """The cut of that name or index, with its shapes for samples of ``shape``.
+
+        :raises BadCut: there is none
+        :raises BadTransform: the extractor does not run on samples of that shape
+        """
+        found = cuts.resolve(self._extractor.cuts, split)
+        if shape == self.input_shape:
+            return found
+        try:
+            every = await self._once(
+                self._cuts, shape, _SHAPES, lambda: self._extractor.cuts_for(shape)
+            )
+        except ModelInvalid as error:
+            raise BadTransform(
+                f"X-Hapi-Transform: samples of {'x'.join(map(str, shape))} do not suit the "
+                f"model, which was made for {'x'.join(map(str, self.input_shape))}: "
+                f"{error.detail}"
+            ) from None
+        return every[found.index]
+
+    async def footprint(self, cut: Cut, shape: tuple[int, ...]) -> Footprint:
+        """Bytes per sample of ``shape`` up to ``cut``."""
+
+        def make() -> Footprint:
+            activations = 0
+            if cut.index:
+                activations = per_sample_bytes(self._extractor, cut, shape)
+            size = 4
+            for side in shape:
+                size *= side
+            return Footprint(size, cut.bytes, activations)
+
+        key = cut.index, shape
+        return await self._once(
+            self._footprints, key, _SHAPES * len(self._extractor.cuts), make
+        )
+
+    async def head(self, cut: Cut) -> Head | None:
+        """The network up to ``cut``; None for the cut ``input``, which needs none."""
+        if cut.index == 0:
+            return None
+        return await self._once(
+            self._heads, cut.index, len(self._extractor.cuts), lambda: Head(self._extractor, cut)
+        )

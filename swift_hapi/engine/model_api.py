@@ -1,0 +1,125 @@
+"""``/v1/models``: which extractor files the engine has, and how it gets more.
+
+``HEAD /v1/models/<ref>`` (64 hex digits or an operator's name) answers with the digest, the md5
+and the scope of a file, or 404. ``PUT /v1/models/<hex>`` receives a file and checks that it has
+that digest; ``POST /v1/models`` receives one whose digest is not known. A body is always read to
+its end and checked, whatever the engine has already: a PUT is also how the filter has an
+object's bytes compared with a digest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from swift_hapi.engine.body import blocks, content_length
+from swift_hapi.engine.engine import Engine
+from swift_hapi.engine.guard import guarded
+from swift_hapi.engine.model_files import ACCOUNT, ModelFile, Upload
+from swift_hapi.engine.responses import NoBody
+from swift_hapi.engine.workers import call
+from swift_hapi.protocol import headers
+from swift_hapi.protocol.errors import BadHeader, EngineBusy, ModelMismatch, ModelNotFound
+
+_UPLOADS = 4
+
+
+def _describe(file: ModelFile) -> dict[str, str]:
+    return {
+        headers.MODEL: f"sha256:{file.hex}",
+        headers.MODEL_MD5: file.md5,
+        headers.MODEL_SCOPE: file.scope,
+    }
+
+
+class ModelEndpoints:
+    """Handlers of the model routes."""
+
+    def __init__(self, engine: Engine):
+        self._engine = engine
+        self._uploading = asyncio.Semaphore(_UPLOADS)
+
+    async def head(self, request: Request) -> Response:
+        reference = request.path_params["reference"]
+        file = self._engine.files.find(reference)
+        if file is None:
+            raise ModelNotFound(f"the engine has no model {reference}")
+        return NoBody(_describe(file))
+
+    async def put(self, request: Request) -> Response:
+        hex_ = request.path_params["reference"]
+        if not re.fullmatch(r"[0-9a-f]{64}", hex_):
+            raise BadHeader(f"{hex_!r} is not the sha256 of a file in lower-case hex")
+        return await self._receive(request, hex_)
+
+    async def post(self, request: Request) -> Response:
+        return await self._receive(request, None)
+
+    async def _receive(self, request: Request, expected: str | None) -> Response:
+        engine = self._engine
+        if not engine.ready:
+            raise EngineBusy("the engine warms up", retry_after=engine.config.retry_after)
+        length = content_length(request, engine.limits.max_model_bytes, "model")
+        engine.files.cached.check_size(length)
+        engine.memory.check_size(length)
+        work = self._keep(request, expected)
+        file = await guarded(work, request.state.connection.gone, engine.limits.deadline)
+        return Response(status_code=201, headers=_describe(file))
+
+    @contextlib.asynccontextmanager
+    async def _place(self):
+        """One of the few places for uploads, within the admission time."""
+        try:
+            await asyncio.wait_for(
+                self._uploading.acquire(), self._engine.limits.admission_timeout
+            )
+        except asyncio.TimeoutError:
+            raise EngineBusy(
+                "other models are being received", retry_after=self._engine.config.retry_after
+            ) from None
+        try:
+            yield
+        finally:
+            self._uploading.release()
+
+    async def _keep(self, request: Request, expected: str | None) -> ModelFile:
+        """Receive, check and keep one file.
+
+        :raises ModelMismatch: its digest is not ``expected``
+        :raises ModelInvalid: it is no extractor
+        """
+        engine = self._engine
+        io = engine.workers.io
+        async with self._place():
+            upload = await call(io, engine.files.cached.new_upload)
+            try:
+                async for chunks in blocks(request):
+                    await call(io, upload.write, chunks)
+                await call(io, upload.finish)
+                digests = upload.digests
+                if expected is not None and digests.hex != expected:
+                    raise ModelMismatch(
+                        f"the bytes have digest sha256:{digests.hex}, not sha256:{expected}"
+                    )
+                return await self._checked(upload)
+            finally:
+                await call(io, upload.discard)
+
+    async def _checked(self, upload: Upload) -> ModelFile:
+        engine, digests = self._engine, upload.digests
+        known = engine.files.find(digests.hex)
+        candidate = ModelFile(digests.hex, digests.md5, digests.size, upload.path, ACCOUNT)
+        try:
+            # Loading is the check; whoever sends a model means to use it next.
+            async with engine.memory.use(known or candidate, engine.limits.deadline):
+                return known or engine.files.cached.add(upload)
+        except OSError as error:
+            # Another upload of the same file was being loaded and was given up.
+            raise EngineBusy(
+                f"the model could not be read back: {error}",
+                retry_after=engine.config.retry_after,
+            ) from error
