@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -17,7 +18,15 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from swift_hapi.cluster import ClusterConfig, ClusterError, EmbeddedCluster, embedded, find
+from swift_hapi.cluster import (
+    ClusterConfig,
+    ClusterError,
+    ClusterInfo,
+    EmbeddedCluster,
+    embedded,
+    find,
+    probe,
+)
 from swift_hapi.cluster import state as state_json
 from tests.functional.support import log_in, processes_naming, running, wait_until
 
@@ -48,6 +57,10 @@ def data_directory(directory: Path) -> Path:
     """Where the cluster in ``directory`` keeps its device data."""
     transient = json.loads((directory / "state.json").read_text())["transient"]
     return Path(transient[-1])
+
+
+def swift_info(cluster: EmbeddedCluster | ClusterInfo) -> dict:
+    return requests.get(cluster.auth_url.replace("/auth/v1.0", "/info")).json()
 
 
 def assert_nothing_left(directory: Path, pids: dict[str, int], data: Path) -> None:
@@ -318,6 +331,53 @@ def test_up_cleans_up_after_a_cluster_that_was_killed(tmp_path):
         assert json.loads((tmp_path / "c.json").read_text())["pids"] != first
     finally:
         hapi("cluster", "down", "--dir", tmp_path)
+
+
+def test_filter_is_in_the_pipeline_unless_left_out(cluster, plain):
+    assert "swift_hapi" in swift_info(cluster)
+    assert "swift_hapi" not in swift_info(plain)
+    assert plain.engine_socket is None
+    assert "engine" not in plain.pids
+
+
+def test_engine_that_is_killed_comes_back_and_plain_requests_do_not_notice(tmp_path):
+    with EmbeddedCluster(ClusterConfig(dir=tmp_path)) as cluster:
+        user = log_in(cluster, cluster.user)
+        user.put("c")
+        user.put("c", "o", data=b"plain")
+        before = cluster.pids
+        os.kill(before["engine"], signal.SIGKILL)
+        assert user.session.get(user.url("c", "o")).content == b"plain"
+        wait_until(lambda: cluster.status().servers["engine"].restarts == 1, "a restart")
+        wait_until(lambda: probe.engine_ready(Path(cluster.engine_socket)), "a ready engine")
+        after = cluster.pids
+        engine = cluster.status().servers["engine"]
+        assert engine.exit_code == -signal.SIGKILL
+        assert after.pop("engine") != before.pop("engine")
+        assert after == before
+        assert "engine: ended (-9)" in (tmp_path / "logs" / "supervisor.log").read_text()
+
+
+def test_options_reach_filter_and_engine(tmp_path):
+    up = ("cluster", "up", "--dir", tmp_path / "c", "--json", tmp_path / "c.json")
+    filter_conf = ("--filter-conf", "allow_anonymous=true", "--filter-conf", "model_container=m")
+    try:
+        hapi(*up, *filter_conf, "--engine-conf", "log_level = DEBUG")
+        info = json.loads((tmp_path / "c.json").read_text())
+        assert stat.S_ISSOCK(os.stat(info["engine_socket"]).st_mode)
+        assert info["pids"]["engine"]
+        published = swift_info(find(tmp_path / "c"))["swift_hapi"]
+        assert (published["allow_anonymous"], published["model_container"]) == (True, "m")
+        assert "log_level = DEBUG" in (tmp_path / "c" / "etc" / "engine.conf").read_text()
+    finally:
+        hapi("cluster", "down", "--dir", tmp_path / "c")
+
+
+def test_unknown_engine_option_fails_the_start_with_its_name(tmp_path):
+    config = ClusterConfig(dir=tmp_path, engine_conf=(("no_such_option", "1"),))
+    with pytest.raises(ClusterError, match=r"(?s)^engine ended .*no_such_option"):
+        EmbeddedCluster(config).start()
+    assert not (tmp_path / "state.json").exists()
 
 
 def test_usage_errors_name_the_option(tmp_path):
