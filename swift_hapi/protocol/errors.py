@@ -161,6 +161,14 @@ class EngineUnavailable(HapiError):
     retryable = True
 
 
+class ModelUnavailable(HapiError):
+    """Swift could not say whether the requester may read the extractor file, or give it."""
+
+    name = "model-unavailable"
+    status = 503
+    retryable = True
+
+
 class SourceTruncated(HapiError):
     """The object's bytes ended early on their way to the engine."""
 

@@ -1,0 +1,126 @@
+"""Options of the filter's section, parsed once when the proxy starts."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields
+
+from swift.common.utils import (
+    config_float_value,
+    config_positive_float_value,
+    config_positive_int_value,
+)
+
+from swift_hapi.protocol.headers import DEFAULT_MODEL_CONTAINER
+from swift_hapi.protocol.limits import Limits
+
+MAX_AUTH_CACHE_TIME = 60.0
+#: Linux keeps 108 bytes for the path of a unix socket, the terminating zero included.
+MAX_SOCKET_PATH = 107
+_TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
+_FALSE = frozenset({"false", "0", "no", "off", "f", "n"})
+#: What Paste and Swift themselves put into or read from a filter's section.
+_FOREIGN = ("log_", "access_log_", "statsd_", "set ", "__", "use", "paste.")
+
+
+def _boolean(value: str) -> bool:
+    # Swift's config_true_value reads every misspelt "ture" as false; here it is an error.
+    word = str(value).strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return word in _TRUE
+
+
+def _socket_path(value: str) -> str:
+    scheme, _, path = value.strip().partition(":")
+    if scheme != "unix" or not path.startswith("/"):
+        raise ValueError(f"{value!r} is not of the form unix:/absolute/path")
+    if len(path.encode()) > MAX_SOCKET_PATH:
+        raise ValueError(f"the path has more than {MAX_SOCKET_PATH} bytes: {path!r}")
+    return path
+
+
+def _container(value: str) -> str:
+    name = value.strip()
+    if not name or "/" in name or len(name.encode()) > 256:
+        raise ValueError(f"{value!r} is not a container name")
+    return name
+
+
+def _cache_time(value: str) -> float:
+    return config_float_value(value, minimum=0, maximum=MAX_AUTH_CACHE_TIME)
+
+
+_PARSERS = {
+    "engine": _socket_path,
+    "model_container": _container,
+    "allow_anonymous": _boolean,
+    "auth_cache_time": _cache_time,
+    "auth_cache_size": config_positive_int_value,
+    "connect_timeout": config_positive_float_value,
+    "admission_timeout": config_positive_float_value,
+    "deadline": config_positive_float_value,
+    "max_object_bytes": config_positive_int_value,
+    "max_model_bytes": config_positive_int_value,
+    "max_samples": config_positive_int_value,
+    "max_pixels": config_positive_int_value,
+    "max_output_bytes": config_positive_int_value,
+    "strict_pipeline": _boolean,
+}
+
+
+@dataclass(frozen=True)
+class FilterConfig:
+    """The filter's options; their meaning is in :mod:`swift_hapi.middleware.filter`.
+
+    ``engine`` is the path of the engine's socket, without the ``unix:``.
+    """
+
+    engine: str
+    model_container: str = DEFAULT_MODEL_CONTAINER
+    allow_anonymous: bool = False
+    auth_cache_time: float = MAX_AUTH_CACHE_TIME
+    auth_cache_size: int = 1024
+    connect_timeout: float = 1.0
+    admission_timeout: float = Limits.admission_timeout
+    deadline: float = Limits.deadline
+    max_object_bytes: int = Limits.max_object_bytes
+    max_model_bytes: int = Limits.max_model_bytes
+    max_samples: int = Limits.max_samples
+    max_pixels: int = Limits.max_pixels
+    max_output_bytes: int = Limits.max_output_bytes
+    strict_pipeline: bool = True
+
+    @classmethod
+    def from_conf(cls, conf: dict[str, str]) -> FilterConfig:
+        """Parse a Paste section.
+
+        :raises ValueError: naming the option at fault
+        """
+        if not conf.get("engine"):
+            raise ValueError("hapi: option engine is missing: engine = unix:/path/of/socket")
+        values = {}
+        for name, parse in _PARSERS.items():
+            if name not in conf:
+                continue
+            try:
+                values[name] = parse(conf[name])
+            except ValueError as err:
+                raise ValueError(f"hapi: option {name}: {err}") from err
+        return cls(**values)
+
+    def limits(self) -> dict[str, int | float]:
+        """The limits that ``/info`` publishes."""
+        return {f.name: getattr(self, f.name) for f in fields(Limits)}
+
+
+def unknown_options(local_conf: dict[str, str]) -> list[str]:
+    """One sentence for each option of the filter's own section that means nothing here."""
+    sentences = []
+    for name in sorted(local_conf):
+        if name in _PARSERS or name.startswith(_FOREIGN):
+            continue
+        close = difflib.get_close_matches(name, _PARSERS, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        sentences.append(f"option {name} is unknown and ignored{hint}")
+    return sentences
