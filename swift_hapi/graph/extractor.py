@@ -57,6 +57,8 @@ class Extractor:
         self.constants = frozenset(constants)
         self._digest = digest
         check_writes(graph)
+        #: names of the nodes that depend on the input; all others are constants
+        self.dependent = ir.input_dependent(graph.nodes, graph.input)
         self.meta = _meta_model(graph, self.tensors)
         self.cuts: tuple[Cut, ...] = cuts_.find_cuts(self.meta, self.input_shape)
         self._bind()
@@ -158,8 +160,7 @@ def _evaluate_constants(extractor: Extractor) -> dict[str, object]:
 
     :raises ModelInvalid: one of them fails on its real tensors (an index out of range, say)
     """
-    graph = extractor.graph
-    dependent = ir.input_dependent(graph.nodes, graph.input)
+    graph, dependent = extractor.graph, extractor.dependent
     values: dict[str, object] = {}
     with torch.no_grad():
         for node in graph.nodes:

@@ -14,8 +14,9 @@ IMAGE_LAYOUT = (0, 2, 3, 1)
 
 
 def _nodes_between(extractor: Extractor, start: str, end: str) -> tuple[ir.Node, ...]:
+    """What has to run; constants are known already."""
     needed = ir.slice_to(extractor.graph.nodes, end, stop=start)
-    return tuple(node for node in needed if node.name not in extractor.known)
+    return tuple(node for node in needed if node.name in extractor.dependent)
 
 
 def _lay_out(x: torch.Tensor, layout: tuple[int, ...]) -> torch.Tensor:

@@ -274,6 +274,7 @@ _TYPE_OF_FOREIGN = {
     "torchvision.ops.misc.Permute": "Permute",
     "torchvision.ops.stochastic_depth.StochasticDepth": "Identity",
     "timm.layers.drop.DropPath": "Identity",
+    "timm.layers.linear.Linear": "Linear",
     "timm.layers.conv2d_same.Conv2dSame": "Conv2dSame",
     "timm.layers.pool2d_same.MaxPool2dSame": "MaxPool2dSame",
     "timm.layers.pool2d_same.AvgPool2dSame": "AvgPool2dSame",
