@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -12,12 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from swift_hapi.cluster import conffiles, control, layout, probe
+from swift_hapi.cluster import blueprint, control, layout, probe
 from swift_hapi.cluster.conffiles import Ports
 from swift_hapi.cluster.config import ClusterConfig
 from swift_hapi.cluster.errors import ClusterError, PortTaken
 from swift_hapi.cluster.layout import Layout
-from swift_hapi.cluster.plan import DETACH, READY, Plan, ServerPlan
+from swift_hapi.cluster.plan import DETACH, READY, Plan
 from swift_hapi.cluster.ports import free_ports
 from swift_hapi.cluster.state import State
 
@@ -125,17 +123,17 @@ class EmbeddedCluster:
     def _boot(self, lock: int) -> None:
         config = self.config
         deadline = time.monotonic() + config.start_timeout
-        memcached = _memcached()
-        devices = [f"d{number}" for number in range(1, config.object_devices + 1)]
-        self._layout = layout.prepare(config.dir, config.data_dir, devices)
+        memcached = blueprint.find_memcached()
+        self._layout = layout.prepare(config.dir, config.data_dir, blueprint.device_names(config))
         try:
             numbers = free_ports(4 + config.object_devices)
             ports = Ports(*numbers[:4], objects=tuple(numbers[4:]))
-            self._write_conf(ports)
-            self._build_rings(ports, devices)
-            self.auth_url = f"http://{config.proxy_host}:{ports.proxy}/auth/v1.0"
-            self.engine_socket = str(self._layout.engine_socket) if config.hapi else None
-            self._start_supervisor(self._plan(ports, memcached), lock)
+            blueprint.write_conf(self._layout, config, ports)
+            blueprint.build_rings(self._layout, config, ports)
+            plan = blueprint.plan(self._layout, config, ports, memcached)
+            self.auth_url = plan.access["auth_url"]
+            self.engine_socket = plan.access["engine_socket"]
+            self._start_supervisor(plan, lock)
         except BaseException:
             if self._supervisor is None:
                 layout.remove(self._layout.transient)
@@ -143,88 +141,6 @@ class EmbeddedCluster:
         self._wait_ready(ports, deadline)
         os.write(self._lifeline, READY)
         self._wait("supervisor", lambda: self._state_is("ready"), deadline)
-
-    def _write_conf(self, ports: Ports) -> None:
-        paths, config = self._layout, self.config
-        texts = {
-            "swift": conffiles.swift_conf(config),
-            "account": conffiles.backend_conf(paths, config, "account", "account", ports.account),
-            "container": conffiles.backend_conf(
-                paths, config, "container", "container", ports.container
-            ),
-            "proxy": conffiles.proxy_conf(paths, config, ports),
-        }
-        for number, port in enumerate(ports.objects, 1):
-            name = f"object{number}"
-            texts[name] = conffiles.backend_conf(paths, config, name, "object", port)
-        if config.hapi:
-            texts["engine"] = conffiles.engine_conf(paths, config)
-        for name, text in texts.items():
-            (paths.etc / f"{name}.conf").write_text(text)
-
-    def _build_rings(self, ports: Ports, devices: list[str]) -> None:
-        rings = [
-            {
-                "path": str(self._layout.etc / f"{kind}.ring.gz"),
-                "replicas": replicas,
-                "devices": [{"name": n, "port": p} for n, p in zip(devices, bound, strict=False)],
-            }
-            for kind, replicas, bound in (
-                ("account", 1, (ports.account,)),
-                ("container", 1, (ports.container,)),
-                ("object", self.config.replicas, ports.objects),
-            )
-        ]
-        done = subprocess.run(
-            [sys.executable, "-m", "swift_hapi.cluster.rings"],
-            input=json.dumps(rings),
-            capture_output=True,
-            text=True,
-            cwd=self.dir,
-        )
-        if done.returncode:
-            raise ClusterError(f"the rings cannot be built: {done.stderr.strip()[-2000:]}")
-
-    def _plan(self, ports: Ports, memcached: str) -> Plan:
-        paths = self._layout
-        argvs = {
-            "memcached": [memcached, "-l", "127.0.0.1", "-p", str(ports.memcached), "-U", "0"]
-        }
-        if os.geteuid() == 0:
-            argvs["memcached"] += ["-u", "root"]
-        kinds = {"account": "account", "container": "container"}
-        kinds |= {f"object{number}": "object" for number in range(1, len(ports.objects) + 1)}
-        kinds["proxy"] = "proxy"
-        serve = [sys.executable, "-m", "swift_hapi.cluster.serve"]
-        for name, kind in kinds.items():
-            argvs[name] = [*serve, str(paths.etc / f"{name}.conf"), kind]
-        if self.config.hapi:
-            # First, because it takes longest.
-            module = [sys.executable, "-m", "swift_hapi.engine.main"]
-            argvs = {"engine": [*module, "--config", str(paths.etc / "engine.conf")], **argvs}
-        return Plan(
-            cwd=str(self.dir),
-            starter=os.getpid(),
-            state_file=str(layout.state_file(self.dir)),
-            access={
-                "auth_url": self.auth_url,
-                "user": self.user,
-                "key": self.key,
-                "dir": str(self.dir),
-                "engine_socket": self.engine_socket,
-            },
-            transient=tuple(map(str, paths.transient)),
-            servers=tuple(
-                ServerPlan(
-                    name=name,
-                    argv=tuple(argv),
-                    log=str(paths.log(name)),
-                    pid_file=str(paths.pid_file(name)),
-                    restart=name == "engine",
-                )
-                for name, argv in argvs.items()
-            ),
-        )
 
     def _start_supervisor(self, plan: Plan, lock: int) -> None:
         plan_file = self._layout.run / "plan.json"
@@ -252,7 +168,7 @@ class EmbeddedCluster:
         self._wait("memcached", lambda: probe.memcached_answers(ports.memcached), deadline)
         local = "127.0.0.1"
         servers = {"account": (local, ports.account), "container": (local, ports.container)}
-        servers |= {f"object{n}": (local, port) for n, port in enumerate(ports.objects, 1)}
+        servers |= {n: (local, port) for n, port in blueprint.object_servers(ports).items()}
         servers["proxy"] = (self.config.proxy_host, ports.proxy)
         for name, place in servers.items():
             self._wait(name, lambda place=place: probe.healthy(*place), deadline)
@@ -324,16 +240,6 @@ class EmbeddedCluster:
             self._supervisor.wait()
         self._supervisor = None
         control.clean_up(self.dir)
-
-
-def _memcached() -> str:
-    path = shutil.which("memcached") or shutil.which("memcached", path="/usr/bin:/usr/local/bin")
-    if path is None:
-        raise ClusterError(
-            "memcached is not installed, and Swift's tempauth keeps its tokens there: "
-            "`apt-get install memcached`"
-        )
-    return path
 
 
 def _port_taken(log: str) -> bool:

@@ -25,8 +25,8 @@ def test_ports_are_distinct():
 
 
 def test_missing_memcached_names_its_package(monkeypatch, tmp_path):
-    from swift_hapi.cluster import ClusterConfig, ClusterError, EmbeddedCluster, embedded
+    from swift_hapi.cluster import ClusterConfig, ClusterError, EmbeddedCluster, blueprint
 
-    monkeypatch.setattr(embedded.shutil, "which", lambda *_args, **_kwargs: None)
+    monkeypatch.setattr(blueprint.shutil, "which", lambda *_args, **_kwargs: None)
     with pytest.raises(ClusterError, match="apt-get install memcached"):
         EmbeddedCluster(ClusterConfig(dir=tmp_path, hapi=False)).start()
