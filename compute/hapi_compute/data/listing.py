@@ -165,3 +165,21 @@ def _from_folders(
         for each, folder in zip(objects, folders, strict=True)
     )
     return Dataset(url, shards, classes, stray)
+
+
+def align(test: Dataset, train: Dataset) -> Dataset:
+    """``test`` with the labels that ``train`` gives to the same classes.
+
+    :raises DatasetError: they do not speak of the same classes
+    """
+    if test.classes == train.classes:
+        return test
+    unknown = sorted(set(test.classes) - set(train.classes))
+    if unknown or not test.single:
+        what = "numbers its classes differently than"
+        if unknown:
+            what = f"has a class {unknown[0]!r}, which is unknown to"
+        raise DatasetError(f"{test.url}: {what} {train.url}")
+    moved = [train.classes.index(name) for name in test.classes]
+    shards = tuple(replace(shard, label=moved[shard.label]) for shard in test.shards)
+    return replace(test, shards=shards, classes=train.classes)

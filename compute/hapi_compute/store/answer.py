@@ -60,7 +60,7 @@ def success_or_error(answer: Answer, what: str) -> Answer:
     after = answer.headers.get("Retry-After", "")
     retry_after = int(after) if re.fullmatch(r"\d{1,6}", after) else None
     if answer.headers.get("Content-Type", "").startswith(PROBLEM_TYPE):
-        error = _problem(answer, retry_after)
+        error = _problem(answer, what, retry_after)
         if error is not None:
             raise error
     text = answer.body[:300].decode("utf-8", "replace")
@@ -68,8 +68,12 @@ def success_or_error(answer: Answer, what: str) -> Answer:
     raise from_status(answer.status, what, reason, retry_after)
 
 
-def _problem(answer: Answer, retry_after: int | None) -> HapiError | None:
+def _problem(answer: Answer, what: str, retry_after: int | None) -> HapiError | None:
     try:
-        return from_problem(json.loads(answer.body), answer.status, retry_after=retry_after)
+        error = from_problem(json.loads(answer.body), answer.status, retry_after=retry_after)
     except (ValueError, RecursionError):
         return None
+    if error is not None:
+        error.detail = f"{what}: {error.detail}"
+        error.args = (error.detail,)
+    return error

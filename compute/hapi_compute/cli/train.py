@@ -1,0 +1,81 @@
+"""``hapi train swift://container/prefix``: fine-tune a pretrained model on images in Swift."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+
+from hapi_compute.cli import exit_codes, options
+
+HELP = "fine-tune a pretrained model on images in Swift"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from hapi_compute.train.config import OPTIMIZERS, SCHEDULES, TrainConfig
+
+    defaults = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
+
+    def option(group, name: str, help_: str, **kwargs) -> None:
+        default = defaults[name]
+        if default is not None and default is not False:
+            help_ += f" ({default})"
+        group.add_argument(f"--{name.replace('_', '-')}", default=default, help=help_, **kwargs)
+
+    parser.add_argument("dataset", metavar="swift://CONTAINER/PREFIX")
+    model = parser.add_argument_group("model")
+    model.add_argument("--model", required=True, help="of torchvision, or timm/NAME")
+    model.add_argument(
+        "--weights", required=True, help="default, a weights name, a file, or random:SEED"
+    )
+    model.add_argument(
+        "--freeze-at", required=True, metavar="CUT", help="cut or module; all before it is frozen"
+    )
+    option(model, "split", "auto, raw, or the cut up to which the store computes", metavar="CUT")
+    option(model, "num_classes", "where the dataset does not say", type=int, metavar="N")
+
+    data = parser.add_argument_group("data")
+    option(data, "transform", "as in X-Hapi-Transform, or 'none' (default: the model's own)")
+    option(data, "test_transform", "for validation and test (default: without random steps)")
+    option(data, "test", "dataset for the final accuracy", metavar="swift://C/P")
+    option(data, "val_split", "part of the shards to validate on", type=float, metavar="F")
+
+    training = parser.add_argument_group("training")
+    option(training, "epochs", "passes over the data", type=int, metavar="N")
+    option(training, "batch_size", "samples in a step", type=int, metavar="N")
+    option(training, "optimizer", "method", choices=OPTIMIZERS)
+    option(training, "lr", "learning rate", type=float)
+    option(training, "weight_decay", "pull towards zero", type=float, metavar="W")
+    option(training, "momentum", "of sgd", type=float, metavar="M")
+    option(training, "schedule", "of the learning rate, by step", choices=SCHEDULES)
+    option(training, "seed", "of order, new layers, dropout, random transforms", type=int)
+    option(training, "window", "shards shuffled together", type=int, metavar="W")
+
+    work = parser.add_argument_group("work")
+    option(work, "prefetch", "shards read ahead of the window (default: as the window)",
+           type=int, metavar="N")  # fmt: skip
+    option(work, "prefetch_bytes", "bound of the same in bytes", type=options.size, metavar="SIZE")
+    option(work, "concurrency", "requests at once", type=int, metavar="N")
+    option(work, "micro_batch", "samples the store runs at once", type=int, metavar="N")
+    option(work, "threads", "torch's CPU threads (default: torch's choice)", type=int, metavar="N")
+    option(work, "decode_threads", "decoders (default: one for each CPU)", type=int, metavar="N")
+    option(work, "out", "directory for checkpoint and model", metavar="DIR")
+    option(work, "resume", "go on from the checkpoint in --out", action="store_true")
+    option(work, "checkpoint_seconds", "between checkpoints", type=float, metavar="S")
+    option(work, "require_pushdown", "fail rather than go on raw", action="store_true")
+    options.add_json(parser)
+    options.add_auth(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from hapi_compute import train
+    from hapi_compute.train.config import TrainConfig
+    from hapi_compute.train.progress import for_terminal
+
+    names = [field.name for field in dataclasses.fields(TrainConfig)]
+    config = TrainConfig(**{name: getattr(args, name) for name in names})
+    report = train.run(config, options.client(args), for_terminal())
+    # Where the JSON goes to stdout, nothing else may.
+    print(report.table(), file=sys.stderr if args.json == "-" else sys.stdout)
+    options.write_json(args.json, report.to_dict())
+    return exit_codes.OK

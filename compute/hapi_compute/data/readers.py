@@ -1,0 +1,280 @@
+"""The three ways to read a shard: raw, as features, and raw in place of features."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import numpy as np
+
+from hapi_compute.data.errors import DatasetError
+from hapi_compute.data.listing import Shard
+from hapi_compute.data.shards import Job, ShardSamples, label_array
+from hapi_compute.data.timings import Timings
+from hapi_compute.store.client import SwiftClient
+from hapi_compute.store.errors import PushdownUnavailable
+from hapi_compute.store.features import FeatureStats, get_features
+from hapi_compute.store.retry import Stopped
+from swift_hapi.protocol.errors import HapiError
+from swift_hapi.protocol.headers import FeatureRequest, SampleRange
+from swift_hapi.protocol.limits import Limits
+from swift_hapi.protocol.payload import Features
+from swift_hapi.protocol.transform import TransformSpec
+from swift_hapi.samples.decode import decode_sample
+from swift_hapi.samples.shard import RawSample, read_shard
+
+#: after this many shards in a row that fell back, features are asked for only once each
+_PATIENCE = 2
+
+
+@dataclass(frozen=True)
+class ImageRows:
+    """Encoded samples, decoded when they are loaded: far smaller while they wait."""
+
+    samples: tuple[RawSample, ...]
+    transform: TransformSpec | None
+    where: str
+    limits: Limits
+    timings: Timings
+
+    def load(self, position: int, out: np.ndarray) -> None:
+        """:raises HapiError: naming object, sample and reason"""
+        with self.timings.measure("decode"):
+            try:
+                row = decode_sample(self.samples[position], self.transform, self.limits)
+            except HapiError as error:
+                raise type(error)(f"{self.where}: {error.detail}", **error.members) from None
+            _fill(out, row, self.where)
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """Decoded samples or features, [n, ...]; parts follow each other."""
+
+    parts: tuple[np.ndarray, ...]
+    where: str
+
+    def load(self, position: int, out: np.ndarray) -> None:
+        for part in self.parts:
+            if position < len(part):
+                _fill(out, part[position], self.where)
+                return
+            position -= len(part)
+        raise IndexError(position)
+
+
+def _fill(out: np.ndarray, row: np.ndarray, where: str) -> None:
+    if row.shape != out.shape:
+        raise DatasetError(f"{where}: a sample has shape {row.shape}, the model takes {out.shape}")
+    out[...] = row
+
+
+class RawReader:
+    """Plain GET of the object."""
+
+    def __init__(
+        self,
+        client: SwiftClient,
+        container: str,
+        num_classes: int,
+        timings: Timings,
+        limits: Limits | None = None,
+    ):
+        self._client = client
+        self._container = container
+        self._num_classes = num_classes
+        self.timings = timings
+        self.limits = limits or Limits()
+
+    def expected_bytes(self, shard: Shard) -> int:
+        return shard.bytes
+
+    def where(self, shard: Shard) -> str:
+        return f"{self._container}/{shard.name}"
+
+    def read(self, job: Job, sleep) -> ShardSamples:
+        shard, where = job.shard, self.where(job.shard)
+        answer = self._client.get(self._container, shard.name, if_match=shard.etag, sleep=sleep)
+        contents = read_shard(answer.body, shard.name, self.limits)
+        _check_count(shard, contents.total, where)
+        keys = tuple(sample.key for sample in contents.samples)
+        # A sample that is known to be bad says so when it is loaded, and better than its label.
+        labels = [0 if s.error is not None else s.label for s in contents.samples]
+        return ShardSamples(
+            ImageRows(contents.samples, job.transform, where, self.limits, self.timings),
+            keys,
+            label_array(labels, keys, shard, where, self._num_classes),
+            bytes_received=len(answer.body),
+        )
+
+
+def _check_count(shard: Shard, total: int | None, where: str) -> None:
+    if shard.samples is not None and total not in (None, shard.samples):
+        raise DatasetError(f"{where}: has {total} samples, its manifest says {shard.samples}")
+
+
+@dataclass(frozen=True)
+class Pushdown:
+    """What to ask the storage tier for.
+
+    :param model: ``sha256:<hex>`` of the extractor file
+    :param cut_bytes: of one sample at the cut, float32
+    :param model_container: quoted ``[account/]container``, None for the default
+    :param required: a shard that cannot be had as features is an error
+    """
+
+    model: str
+    cut: str
+    cut_bytes: int
+    micro_batch: int
+    encoding: str = "identity"
+    model_container: str | None = None
+    required: bool = False
+
+
+#: [n, C, H, W] float32 to the features of those samples, in one micro-batch
+LocalHead = Callable[[np.ndarray], np.ndarray]
+
+
+class FeatureReader:
+    """GET of features; after retries are exhausted, the object itself and the head run here.
+
+    The local head sees the samples in the same micro-batches as the storage tier, so that a
+    fallback changes nothing but the place.
+
+    :param local_head: runs one micro-batch; calls are serialised
+    :param pool: decodes for the local head
+    :param input_shape: of one sample before the head
+    """
+
+    def __init__(
+        self,
+        client: SwiftClient,
+        container: str,
+        num_classes: int,
+        pushdown: Pushdown,
+        raw: RawReader,
+        local_head: LocalHead,
+        pool: Executor,
+        input_shape: tuple[int, ...],
+    ):
+        self._client = client
+        self._container = container
+        self._num_classes = num_classes
+        self._pushdown = pushdown
+        self._raw = raw
+        self._local_head = local_head
+        self._pool = pool
+        self._input_shape = input_shape
+        self._lock = threading.Lock()
+        self._head_lock = threading.Lock()
+        self._failed_in_a_row = 0
+        self._unavailable = False
+        self._micro_batch = pushdown.micro_batch
+
+    def expected_bytes(self, shard: Shard) -> int:
+        samples = shard.samples if shard.samples is not None else 128
+        return samples * self._pushdown.cut_bytes
+
+    def read(self, job: Job, sleep) -> ShardSamples:
+        if self._unavailable:
+            return self._fall_back(job, sleep)
+        try:
+            result = self._features(job, sleep)
+        except HapiError as error:
+            if self._pushdown.required or not falls_back(error):
+                raise
+            with self._lock:
+                self._failed_in_a_row += 1
+                self._unavailable = isinstance(error, PushdownUnavailable)
+            return self._fall_back(job, sleep)
+        with self._lock:
+            self._failed_in_a_row = 0
+        return result
+
+    def _features(self, job: Job, sleep) -> ShardSamples:
+        shard, where = job.shard, self._raw.where(job.shard)
+        parts: list[tuple[Features, FeatureStats]] = []
+        for samples in self._ranges(shard):
+            parts.append(self._request(job, samples, sleep))
+            _check_count(shard, parts[-1][1].total, where)
+        keys = tuple(key for features, _ in parts for key in features.keys)
+        labels = np.concatenate([features.label for features, _ in parts])
+        storage: dict[str, float] = {}
+        for _, stats in parts:
+            for step, seconds in stats.timings.items():
+                storage[step] = storage.get(step, 0.0) + seconds
+            if stats.micro_batch is not None:
+                self._micro_batch = stats.micro_batch
+        return ShardSamples(
+            ArrayRows(tuple(features.features for features, _ in parts), where),
+            keys,
+            label_array(labels, keys, shard, where, self._num_classes),
+            bytes_received=sum(stats.bytes for _, stats in parts),
+            storage=storage,
+        )
+
+    def _ranges(self, shard: Shard) -> list[SampleRange | None]:
+        """Several requests where one answer would be larger than a node may send."""
+        if shard.samples is None:
+            return [None]
+        most = max(1, self._raw.limits.max_output_bytes // self._pushdown.cut_bytes)
+        if shard.samples <= most:
+            return [None]
+        return [
+            SampleRange(first, min(first + most, shard.samples) - 1)
+            for first in range(0, shard.samples, most)
+        ]
+
+    def _request(self, job: Job, samples: SampleRange | None, sleep):
+        request = FeatureRequest(
+            model=self._pushdown.model,
+            split=self._pushdown.cut,
+            transform=job.transform,
+            samples=samples,
+            batch_size=self._pushdown.micro_batch,
+            encoding=self._pushdown.encoding,
+        )
+        return get_features(
+            self._client,
+            self._container,
+            job.shard.name,
+            request,
+            if_match=job.shard.etag,
+            model_container=self._pushdown.model_container,
+            limits=self._raw.limits,
+            attempts=1 if self._failed_in_a_row >= _PATIENCE else None,
+            sleep=sleep,
+        )
+
+    def _fall_back(self, job: Job, sleep) -> ShardSamples:
+        raw = self._raw.read(job, sleep)
+        parts = []
+        for samples in self._ranges(job.shard):
+            first, last = (samples.first, samples.last) if samples else (0, len(raw) - 1)
+            for start in range(first, last + 1, self._micro_batch):
+                stop = min(start + self._micro_batch, last + 1)
+                batch = np.empty((stop - start, *self._input_shape), dtype=np.float32)
+                list(self._pool.map(raw.rows.load, range(start, stop), batch))
+                with self._head_lock, self._raw.timings.measure("fallback_head"):
+                    parts.append(self._local_head(batch))
+        return ShardSamples(
+            ArrayRows(tuple(parts), self._raw.where(job.shard)),
+            raw.keys,
+            raw.labels,
+            bytes_received=raw.bytes_received,
+            fallback=True,
+        )
+
+
+def falls_back(error: HapiError) -> bool:
+    """Whether reading the object itself may help where asking for features did not.
+
+    Not for what is wrong with the request, the rights or the data: the raw read would fail too,
+    or hide it.
+    """
+    if isinstance(error, Stopped):
+        return False
+    return error.retryable or error.status >= 500 or isinstance(error, PushdownUnavailable)

@@ -1,0 +1,19 @@
+"""Faults of a training run itself."""
+
+from __future__ import annotations
+
+from swift_hapi.protocol.errors import HapiError
+
+
+class CheckpointMismatch(HapiError):
+    """The checkpoint belongs to another run; the detail says what differs."""
+
+    name = "checkpoint-mismatch"
+    status = 409
+
+
+class Diverged(HapiError):
+    """The loss is no finite number any more."""
+
+    name = "diverged"
+    status = 422

@@ -1,0 +1,83 @@
+"""The numbers of a run: for ``--json``, and as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hapi_compute.store.counters import Counts
+from hapi_compute.train.plan import Plan
+from hapi_compute.train.state import EpochRecord
+
+#: steps on the compute tier that are always reported, in this order
+STEPS = ("start", "wait", "frozen", "trainable", "evaluate", "decode", "fallback_head")
+STORAGE_STEPS = ("queue", "read", "decode", "infer", "encode")
+
+
+@dataclass
+class Report:
+    """One run.
+
+    ``timings`` are seconds: ``start``, ``wait``, ``frozen``, ``trainable`` and ``evaluate`` of
+    the training thread, ``decode`` and ``fallback_head`` summed over the threads beside it;
+    ``storage`` is the sum over all answers of what the storage tier says in ``Server-Timing``.
+    """
+
+    plan: Plan
+    model: str
+    seed: int
+    epochs: list[EpochRecord] = field(default_factory=list)
+    step_losses: list[float] = field(default_factory=list)
+    test_accuracy: float | None = None
+    timings: dict[str, float] = field(default_factory=dict)
+    storage: dict[str, float] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    fallbacks: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict:
+        timings = {step: self.timings.get(step, 0.0) for step in STEPS}
+        timings |= self.timings
+        storage = {step: self.storage.get(step, 0.0) for step in STORAGE_STEPS} | self.storage
+        return {
+            "mode": self.plan.mode,
+            "split": self.plan.split,
+            "model": self.model,
+            "seed": self.seed,
+            "epochs": [record.to_dict() for record in self.epochs],
+            "step_losses": self.step_losses,
+            "test_accuracy": self.test_accuracy,
+            "timings": {**timings, "total": self.seconds, "storage": storage},
+            "bytes_received": self.counts.bytes_received,
+            "bytes_sent": self.counts.bytes_sent,
+            "requests": self.counts.requests,
+            "retries": self.counts.retries,
+            "fallbacks": self.fallbacks,
+            "samples": self.samples,
+            "plan": self.plan.to_dict(),
+        }
+
+    def table(self) -> str:
+        """For a terminal."""
+        lines = [f"{'epoch':>5} {'loss':>9} {'accuracy':>8} {'val':>6} {'s':>8} {'MB':>9}"]
+        for record in self.epochs:
+            val = "" if record.val_accuracy is None else f"{record.val_accuracy:.3f}"
+            lines.append(
+                f"{record.epoch + 1:>5} {record.loss:>9.4f} {record.accuracy:>8.3f} {val:>6} "
+                f"{record.seconds:>8.1f} {record.bytes_received / 1e6:>9.2f}"
+            )
+        if self.test_accuracy is not None:
+            lines.append(f"test accuracy {self.test_accuracy:.4f}")
+        spent = ", ".join(
+            f"{step} {self.timings[step]:.1f}" for step in STEPS if self.timings.get(step, 0) > 0
+        )
+        lines.append(f"seconds: {self.seconds:.1f} in all; {spent}")
+        if self.storage:
+            spent = ", ".join(f"{step} {seconds:.1f}" for step, seconds in self.storage.items())
+            lines.append(f"seconds on the storage tier: {spent}")
+        lines.append(
+            f"received {self.counts.bytes_received / 1e6:.2f} MB in {self.counts.requests} "
+            f"requests; {self.counts.retries} retries, {self.fallbacks} shards read raw instead"
+        )
+        lines.append(f"split {self.plan.split}: {self.plan.reason}")
+        return "\n".join(lines)
