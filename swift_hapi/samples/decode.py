@@ -10,7 +10,7 @@ import io
 import struct
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from swift_hapi.protocol.errors import BadTransform, TooLarge, UndecodableSample
 from swift_hapi.protocol.limits import Limits
@@ -81,6 +81,9 @@ def _open(sample: RawSample, limits: Limits) -> Image.Image:
         if image.width * image.height > limits.max_pixels:
             raise _too_large(sample, image.width, image.height, "pixels", limits)
         image.load()
+    except UnidentifiedImageError:
+        # Pillow's own text holds the address of a buffer.
+        raise _undecodable(sample, "is no readable JPEG or PNG") from None
     except Image.DecompressionBombError as error:
         raise TooLarge(f"sample {sample.index} ({sample.key}): {error}") from None
     except _DAMAGE as error:
