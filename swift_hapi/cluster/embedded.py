@@ -124,7 +124,9 @@ class EmbeddedCluster:
         config = self.config
         deadline = time.monotonic() + config.start_timeout
         memcached = blueprint.find_memcached()
+        layout.sweep(layout.SHM)
         self._layout = layout.prepare(config.dir, config.data_dir, blueprint.device_names(config))
+        claimed = layout.claim(self._layout.data)
         try:
             numbers = free_ports(4 + config.object_devices)
             ports = Ports(*numbers[:4], objects=tuple(numbers[4:]))
@@ -133,16 +135,18 @@ class EmbeddedCluster:
             plan = blueprint.plan(self._layout, config, ports, memcached)
             self.auth_url = plan.access["auth_url"]
             self.engine_socket = plan.access["engine_socket"]
-            self._start_supervisor(plan, lock)
+            self._start_supervisor(plan, (lock, claimed))
         except BaseException:
             if self._supervisor is None:
                 layout.remove(self._layout.transient)
             raise
+        finally:
+            os.close(claimed)
         self._wait_ready(ports, deadline)
         os.write(self._lifeline, READY)
         self._wait("supervisor", lambda: self._state_is("ready"), deadline)
 
-    def _start_supervisor(self, plan: Plan, lock: int) -> None:
+    def _start_supervisor(self, plan: Plan, locks: tuple[int, ...]) -> None:
         plan_file = self._layout.run / "plan.json"
         plan.dump(plan_file)
         reader, writer = os.pipe()
@@ -155,7 +159,7 @@ class EmbeddedCluster:
                     stderr=out,
                     cwd=self.dir,
                     start_new_session=True,
-                    pass_fds=(lock,),
+                    pass_fds=locks,
                 )
             self._lifeline = writer
         except BaseException:

@@ -22,6 +22,7 @@ SOCKET_PATH_MAX = 100
 SHM = Path("/dev/shm")
 #: bytes that must be free on /dev/shm for device data to go there
 SHM_ROOM = 1 << 30
+_DATA_PREFIX = "swift-hapi-"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,38 @@ def lock(directory: Path) -> int | None:
 
     :returns: a descriptor to hand on to the supervisor, or None when a cluster has it
     """
-    fd = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return _lock_file(directory / ".lock", os.O_CREAT)
+
+
+def claim(data: Path) -> int:
+    """Lock device data as in use, so that :func:`sweep` spares it.
+
+    :returns: a descriptor to hand on to the supervisor
+    """
+    # Locked before it has its name: whoever finds it by that name finds it locked.
+    fd = _lock_file(data / "new", os.O_CREAT)
+    os.rename(data / "new", data / "lock")
+    return fd
+
+
+def sweep(parent: Path) -> None:
+    """Remove device data that nobody has claimed any more.
+
+    A supervisor that is killed leaves its data behind; in a directory that nobody starts a
+    cluster in again it would fill the memory for good.
+    """
+    for data in parent.glob(f"{_DATA_PREFIX}*"):
+        try:
+            fd = _lock_file(data / "lock")
+        except OSError:  # not claimed yet, or another user's
+            continue
+        if fd is not None:
+            remove((data,))
+            os.close(fd)
+
+
+def _lock_file(path: Path, flags: int = 0) -> int | None:
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -122,7 +154,7 @@ def _data_directory(directory: Path, wanted: Path | None) -> Path:
     else:
         parents = [SHM, directory] if _has_room(SHM) else [directory]
     for parent in parents:
-        data = Path(tempfile.mkdtemp(prefix="swift-hapi-", dir=parent))
+        data = Path(tempfile.mkdtemp(prefix=_DATA_PREFIX, dir=parent))
         if _xattrs_work(data):
             return data
         data.rmdir()

@@ -206,6 +206,20 @@ def test_cluster_ends_with_its_caller(tmp_path, signum):
     assert_nothing_left(tmp_path, pids, data)
 
 
+def test_data_of_a_killed_cluster_is_removed_by_a_start_elsewhere(tmp_path):
+    killed = EmbeddedCluster(ClusterConfig(dir=tmp_path / "killed", hapi=False)).start()
+    supervisor, data = killed.pids["supervisor"], data_directory(tmp_path / "killed")
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: not running(supervisor), "the end of the supervisor")
+    assert data.exists()
+    with EmbeddedCluster(ClusterConfig(dir=tmp_path / "other", hapi=False)):
+        # On a machine without room in /dev/shm it lies in the cluster's own directory.
+        assert data.exists() is (data.parent != Path("/dev/shm"))
+        assert data_directory(tmp_path / "other").exists()
+    killed.stop()
+    assert not data.exists()
+
+
 def test_servers_end_with_their_supervisor_and_the_next_start_cleans_up(tmp_path):
     cluster = EmbeddedCluster(ClusterConfig(dir=tmp_path, hapi=False)).start()
     pids, data = cluster.pids, data_directory(tmp_path)

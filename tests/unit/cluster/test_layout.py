@@ -55,6 +55,21 @@ def test_last_runs_logs_are_gone(tmp_path):
     assert not (tmp_path / "logs" / "object9.log").exists()
 
 
+def test_only_device_data_that_nobody_claims_is_swept(tmp_path):
+    made = {name: tmp_path / f"swift-hapi-{name}" for name in ("used", "left", "new")}
+    for path in (*made.values(), tmp_path / "else"):
+        (path / "devices" / "d1").mkdir(parents=True)
+    used = layout.claim(made["used"])
+    os.close(layout.claim(made["left"]))
+    layout.sweep(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("swift-hapi-used", "swift-hapi-new", "else")
+    }
+    os.close(used)
+    layout.sweep(tmp_path)
+    assert not made["used"].exists()
+
+
 def test_lock_is_held_by_one_until_its_last_descriptor_is_closed(tmp_path):
     first = layout.lock(tmp_path)
     copy = os.dup(first)
