@@ -1,0 +1,117 @@
+"""Architectures by name, from torchvision or timm.
+
+``resnet18`` is torchvision's, ``timm/resnet18`` is timm's; a name that torchvision lacks is
+looked up in timm. timm is imported only then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from dataclasses import dataclass
+
+from torch import nn
+from torchvision import models
+
+TORCHVISION, TIMM = "torchvision", "timm"
+_PREFIX = "timm/"
+#: these two otherwise convert normalised images themselves, depending on the weights they get;
+#: we normalise as they want it instead
+_CONVERTING = {"googlenet": {"init_weights": True}, "inception_v3": {"init_weights": True}}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """:param library: ``torchvision`` or ``timm``"""
+
+    library: str
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.library == TORCHVISION else _PREFIX + self.name
+
+    @property
+    def converting(self) -> bool:
+        """Whether the library's pretrained form would convert its input itself."""
+        return self.library == TORCHVISION and self.name in _CONVERTING
+
+
+def _timm():
+    """:raises ValueError: timm is not installed"""
+    try:
+        import timm
+    except ImportError:
+        raise ValueError("timm models need the package timm (extra 'timm')") from None
+    return timm
+
+
+def _unknown(name: str) -> ValueError:
+    known = set(models.list_models(module=models))
+    with contextlib.suppress(ValueError):  # Without timm its models are no suggestion either.
+        known |= set(_timm().list_models())
+    near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
+    return ValueError(f"no model is called '{name}'; near: {', '.join(near) or 'none'}")
+
+
+def find(name: str) -> Architecture:
+    """:raises ValueError: neither library has it (near names are listed), or it needs timm and
+    timm is not installed"""
+    if name in models.list_models(module=models):
+        return Architecture(TORCHVISION, name)
+    bare = name.removeprefix(_PREFIX)
+    try:
+        known = _timm().is_model(bare)
+    except ValueError:
+        if name.startswith(_PREFIX):
+            raise
+        raise _unknown(name) from None
+    if not known:
+        raise _unknown(bare)
+    return Architecture(TIMM, bare)
+
+
+def build(architecture: Architecture, num_classes: int | None = None) -> nn.Module:
+    """The architecture with freshly initialised weights (drawn from torch's global generator).
+
+    :param num_classes: None for the library's default, 1000
+    """
+    options = {} if num_classes is None else {"num_classes": num_classes}
+    if architecture.library == TIMM:
+        return _timm().create_model(architecture.name, pretrained=False, **options)
+    if architecture.converting:
+        options |= _CONVERTING[architecture.name]
+    return models.get_model(architecture.name, weights=None, **options)
+
+
+def build_pretrained(architecture: Architecture, weights: str | None) -> nn.Module:
+    """The architecture with the library's own weights, downloaded if they are not yet there.
+
+    :param weights: name of torchvision's enum member, or None for the library's default
+    :raises ValueError: torchvision has no such weights for the model
+    """
+    if architecture.library == TIMM:
+        if weights is not None:
+            raise ValueError("timm names weights in the model's name: timm/resnet50.a1_in1k")
+        return _timm().create_model(architecture.name, pretrained=True)
+    member = weights_enum(architecture, weights)
+    if not architecture.converting:
+        return models.get_model(architecture.name, weights=member)
+    module = build(architecture)
+    module.load_state_dict(member.get_state_dict(progress=True, check_hash=True))
+    return module
+
+
+def weights_enum(architecture: Architecture, weights: str | None = None):
+    """torchvision's weights of that name for the model, or its default ones.
+
+    :raises ValueError: there are none of that name; those that there are are listed
+    """
+    enum = models.get_model_weights(architecture.name)
+    if weights is None:
+        return enum.DEFAULT
+    if weights not in enum.__members__:
+        raise ValueError(
+            f"weights '{weights}' are neither random:SEED, default, none, package:NAME, a file, "
+            f"nor any of {architecture.name}'s: {', '.join(enum.__members__)}"
+        )
+    return enum[weights]

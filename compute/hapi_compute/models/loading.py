@@ -1,0 +1,79 @@
+"""A model by name, with weights and with the transform that belongs to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hapi_compute.models import architectures, preprocessing
+from hapi_compute.models import weights as stored
+from swift_hapi.protocol.transform import TransformSpec
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """
+    :param module: in eval mode, float32, on the CPU
+    :param transform: the model's preprocessing in the grammar of ``X-Hapi-Transform``
+    :param input_shape: of one sample, [3, height, width], after that transform
+    :param name: ``resnet18``, ``timm/resnet18``
+    :param weights: as asked for
+    """
+
+    module: nn.Module
+    transform: str
+    input_shape: tuple[int, int, int]
+    name: str
+    weights: str
+
+
+def _seed(text: str) -> int:
+    digits = text.removeprefix("random:")
+    if not (digits.isascii() and digits.isdigit() and int(digits) < 2**63):
+        raise ValueError(f"weights '{text}': random:SEED wants an integer from 0 to 2^63 - 1")
+    return int(digits)
+
+
+def load_model(name: str, weights: str, num_classes: int | None = None) -> LoadedModel:
+    """Build a model.
+
+    :param name: torchvision model, ``timm/<name>``, or a timm model that torchvision lacks
+    :param weights: ``random:SEED`` (the same on every machine with the same libraries);
+        ``none`` (initialised from torch's global generator); ``default`` or a torchvision name
+        such as ``IMAGENET1K_V1`` (downloaded unless cached); ``package:NAME`` (from an installed
+        Python package); or the path of a ``.safetensors`` or ``.pth`` file
+    :param num_classes: width of the classifier, for files of models trained for so many classes;
+        None keeps the architecture's own
+    :raises ValueError: unknown model or weights, or weights that do not fit (keys are listed)
+    :raises OSError: a file cannot be read
+    """
+    found = architectures.find(name)
+    asked = None  # torchvision's name of the weights, which decides the transform
+    special: TransformSpec | None = None
+    if weights.startswith("random:"):
+        seed = _seed(weights)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = architectures.build(found, num_classes)
+        stored.randomise_statistics(module, seed)
+    elif weights == "none":
+        module = architectures.build(found, num_classes)
+    elif weights.startswith("package:"):
+        package = stored.package_weights(weights.removeprefix("package:"), found.name)
+        module = architectures.build(found, num_classes)
+        stored.load_package(package, module)
+        special = preprocessing.package_transform(package)
+    elif Path(weights).suffix in stored.SUFFIXES:
+        state = stored.read_state_dict(Path(weights))
+        module = architectures.build(found, num_classes)
+        stored.apply_state_dict(module, state, weights)
+    else:
+        if num_classes not in (None, 1000):
+            raise ValueError(f"weights '{weights}' are for 1000 classes, not {num_classes}")
+        asked = None if weights == "default" else weights
+        module = architectures.build_pretrained(found, asked)
+    spec = special or preprocessing.transform_of(found, module, asked)
+    return LoadedModel(module.eval(), str(spec), (3, *spec.size), str(found), weights)
