@@ -28,7 +28,7 @@ from hapi_compute.train.state import RunState
 from hapi_compute.train.task import TransferTask
 from hapi_compute.train.upload_model import ensure_uploaded
 from swift_hapi.graph.extractor import Extractor
-from swift_hapi.graph.split import build_transfer
+from swift_hapi.graph.split import IMAGE, build_transfer
 
 #: ``transform`` for datasets of tensors, which need none
 NO_TRANSFORM = "none"
@@ -53,12 +53,12 @@ def run(config: TrainConfig, store: SwiftClient, progress: Progress | None = Non
         kept, held = order.hold_out(config.seed, len(whole.shards), config.val_split)
         dataset, validation = whole.subset(kept), whole.subset(held)
         loaded = load_model(config.model, config.weights)
-        extractor, trainable = build_transfer(
-            loaded.module, config.freeze_at, num_classes, config.seed
-        )
         config = _with_transform(config, loaded.transform)
         spec = training_transform(config.transform, config.seed, 0)
-        input_shape = extractor.input_shape if spec is None else (3, *spec.size)
+        input_shape = IMAGE if spec is None else (3, *spec.size)
+        extractor, trainable = build_transfer(
+            loaded.module, config.freeze_at, num_classes, config.seed, input_shape
+        )
         plan = _plan(config, store, extractor, input_shape, whole)
         progress.note(f"split {plan.split}: {plan.reason}")
         model_container = None
