@@ -35,6 +35,16 @@ class NoSuchRoute(HapiError):
     status = 404
 
 
+_ROUTES = ("/v1/features", "/v1/models", "/v1/status", "/livez", "/readyz", "/metrics")
+
+
+def _route(path: str) -> str:
+    """A label of few values: paths are the client's choice."""
+    if path.startswith("/v1/models/"):
+        return "/v1/models/{reference}"
+    return path if path in _ROUTES else "other"
+
+
 class CountAnswers:
     """ASGI middleware: one more answer of this route and status."""
 
@@ -45,9 +55,7 @@ class CountAnswers:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                route = scope.get("route")
-                path = route.path if route is not None else "other"
-                self._requests.labels(path, str(message["status"])).inc()
+                self._requests.labels(_route(scope["path"]), str(message["status"])).inc()
             await send(message)
 
         await self._app(scope, receive, counted if scope["type"] == "http" else send)

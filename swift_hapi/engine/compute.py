@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from swift_hapi.engine.timing import Spent
 from swift_hapi.engine.workers import Workers, call
 from swift_hapi.protocol.errors import HapiError, TooLarge, UndecodableSample
 from swift_hapi.protocol.limits import Limits
@@ -44,17 +45,6 @@ class Work:
     out_shape: tuple[int, ...]
     micro_batch: int
     report: bool
-
-
-@dataclass
-class Spent:
-    """Seconds: ``decode`` summed over threads, ``infer`` inside the head, ``queue`` waiting for
-    the inference thread; and the sizes of the micro-batches run."""
-
-    decode: float = 0.0
-    infer: float = 0.0
-    queue: float = 0.0
-    batches: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

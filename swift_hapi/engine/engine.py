@@ -14,7 +14,9 @@ from swift_hapi.engine.config import EngineConfig
 from swift_hapi.engine.metrics import Metrics
 from swift_hapi.engine.model_files import CachedModels, ModelFiles, OperatorModels
 from swift_hapi.engine.model_memory import ModelMemory
+from swift_hapi.engine.warmup import first_forward, tiny_head
 from swift_hapi.engine.workers import Workers, call
+from swift_hapi.protocol.errors import EngineBusy
 from swift_hapi.samples import numerics
 
 LOG = logging.getLogger(__name__)
@@ -24,13 +26,6 @@ VERSION = version("swift-hapi")
 def numerics_version() -> str:
     """``X-Hapi-Numerics``: the versions that decide a feature's bits."""
     return f"swift-hapi={VERSION} torch={torch.__version__} {numerics.versions()}"
-
-
-def _first_forward() -> None:
-    """Make torch do once what it does lazily (thread team, oneDNN), before anybody waits."""
-    with torch.inference_mode():
-        net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).eval()
-        net(torch.zeros(2, 3, 32, 32).to(memory_format=torch.channels_last))
 
 
 class Engine:
@@ -69,11 +64,17 @@ class Engine:
         watch("models_cached_bytes", "Their size", lambda: self.files.cached.nbytes)
         watch("ready", "1 once the warm-up is over", lambda: self.ready)
 
+    def check_ready(self) -> None:
+        """:raises EngineBusy: the warm-up is not over"""
+        if not self.ready:
+            raise EngineBusy("the engine warms up", retry_after=self.config.retry_after)
+
     async def warm_up(self) -> None:
-        """Open the model directories, run torch once; the engine is ready then."""
+        """Open the model directories, use torch once; the engine is ready then."""
         await call(self.workers.io, self.files.cached.open)
         await self.rescan()
-        await call(self.workers.infer, _first_forward)
+        head = await call(self.workers.load, tiny_head)
+        await call(self.workers.infer, first_forward, head)
         self.ready = True
         LOG.info("ready: %s", self.numerics)
 

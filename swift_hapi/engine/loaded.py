@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TypeVar
-
-import torch
 
 from swift_hapi.engine.sizing import Footprint
 from swift_hapi.engine.workers import Workers, call
 from swift_hapi.graph import cuts
 from swift_hapi.graph.cuts import Cut
-from swift_hapi.graph.dryrun import dry_run
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.interpreter import Head
+from swift_hapi.graph.memory import per_sample_bytes
 from swift_hapi.protocol.errors import BadTransform, ModelInvalid
 
 T = TypeVar("T")
-
-
-def per_sample_bytes(extractor: Extractor, cut: Cut, shape: tuple[int, ...]) -> int:
-    """Rough bound: four times the largest tensor on the way."""
-    values = dry_run(extractor.meta, shape, 2)
-    return 4 * max(v.nbytes // 2 for v in values.values() if torch.is_tensor(v))
-
+#: Input shapes remembered per model; clients choose them.
 _SHAPES = 16
-_INPUT = "input"
 
 
 class LoadedModel:
@@ -91,10 +83,7 @@ class LoadedModel:
             activations = 0
             if cut.index:
                 activations = per_sample_bytes(self._extractor, cut, shape)
-            size = 4
-            for side in shape:
-                size *= side
-            return Footprint(size, cut.bytes, activations)
+            return Footprint(4 * math.prod(shape), cut.bytes, activations)
 
         key = cut.index, shape
         return await self._once(

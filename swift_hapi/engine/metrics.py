@@ -7,9 +7,9 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from swift_hapi.engine.timing import STAGES
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-#: Stages of a feature request, as in ``Server-Timing``.
-STAGES = ("queue", "read", "decode", "infer", "encode")
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 

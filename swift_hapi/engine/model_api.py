@@ -44,6 +44,7 @@ class ModelEndpoints:
         self._uploading = asyncio.Semaphore(_UPLOADS)
 
     async def head(self, request: Request) -> Response:
+        self._engine.check_ready()
         reference = request.path_params["reference"]
         file = self._engine.files.find(reference)
         if file is None:
@@ -61,8 +62,7 @@ class ModelEndpoints:
 
     async def _receive(self, request: Request, expected: str | None) -> Response:
         engine = self._engine
-        if not engine.ready:
-            raise EngineBusy("the engine warms up", retry_after=engine.config.retry_after)
+        engine.check_ready()
         length = content_length(request, engine.limits.max_model_bytes, "model")
         engine.files.cached.check_size(length)
         engine.memory.check_size(length)

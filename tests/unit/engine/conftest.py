@@ -20,7 +20,7 @@ import torchvision
 from PIL import Image
 
 from swift_hapi.graph.extractor import Extractor, save_extractor
-from swift_hapi.graph.trace import trace
+from swift_hapi.graph.split import make_extractor
 from tests.unit.engine.client import Answer, ask
 
 SIDE = 64
@@ -33,17 +33,11 @@ def _few_threads():
     torch.set_num_threads(1)
 
 
-def make_extractor(seed: int) -> Extractor:
+def resnet18(seed: int) -> Extractor:
     """resnet18 up to its pooling, random weights, for 64 x 64 images."""
     torch.manual_seed(seed)
     model = torchvision.models.resnet18(weights=None).eval()
-    model.fc = torch.nn.Identity()
-    traced = trace(model)
-    tensors = dict(traced.tensors)
-    for path, module in traced.modules.items():
-        tensors |= {f"{path}.{key}": value for key, value in module.state_dict().items()}
-    tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-    return Extractor(traced.graph, tensors, (3, SIDE, SIDE))
+    return make_extractor(model, "avgpool", (3, SIDE, SIDE))
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ def models(tmp_path_factory) -> tuple[ModelOnDisk, ModelOnDisk]:
     directory = tmp_path_factory.mktemp("models")
     made = []
     for seed in (1, 2):
-        extractor = make_extractor(seed)
+        extractor = resnet18(seed)
         path = directory / f"net{seed}.safetensors"
         made.append(ModelOnDisk(extractor, path, save_extractor(extractor, path)))
     return tuple(made)

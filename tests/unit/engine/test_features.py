@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 import pytest
 import torch
-import zstandard
 
 from swift_hapi.graph.interpreter import Head
-from swift_hapi.protocol import digest, headers, payload
+from swift_hapi.protocol import payload
 from swift_hapi.protocol.limits import Limits
 from swift_hapi.protocol.transform import parse_transform
 from swift_hapi.samples.decode import decode_sample
 from swift_hapi.samples.shard import read_shard
-from tests.unit.engine.client import ask, ask_expecting
-from tests.unit.engine.conftest import TRANSFORM, feature_headers, jpeg, post, shard
+from tests.unit.engine.client import ask_expecting
+from tests.unit.engine.conftest import TRANSFORM, feature_headers, shard
 
 
 def local(model, split: str, body: bytes, batch: int, wanted=None, transform=TRANSFORM):

@@ -1,0 +1,65 @@
+"""What a feature request's headers ask for, as the filter sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from swift_hapi.protocol import headers
+from swift_hapi.protocol.errors import BadHeader
+from swift_hapi.protocol.headers import FeatureRequest
+
+Get = Callable[[str], str | None]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request's headers, parsed.
+
+    ``account`` is charged with the work; ``path`` is the object's quoted path; ``deadline``
+    is in seconds from the arrival of the headers.
+    """
+
+    request: FeatureRequest
+    account: str
+    path: str
+    source_etag: str
+    if_none_match: str | None
+    deadline: float
+
+    @property
+    def name(self) -> str:
+        """The object's name within its container."""
+        parts = unquote(self.path).split("/", 4)  # /v1/account/container/object
+        return parts[4] if len(parts) == 5 and parts[4] else unquote(self.path)
+
+
+def parse_ask(get: Get, deadline: float) -> Ask:
+    """:param get: looks a header up, None when absent
+    :param deadline: the node's own, in seconds; a request may ask for less
+    :raises BadHeader: naming the header
+    """
+    source_etag = get(headers.SOURCE_ETAG)
+    if not source_etag:
+        raise BadHeader(f"{headers.SOURCE_ETAG} is missing: it tells versions of an object apart")
+    return Ask(
+        request=FeatureRequest.from_headers(get),
+        account=get(headers.ACCOUNT) or "-",
+        path=get(headers.OBJECT) or "-",
+        source_etag=source_etag,
+        if_none_match=get("If-None-Match"),
+        deadline=min(deadline, _seconds(get(headers.DEADLINE), deadline)),
+    )
+
+
+def _seconds(text: str | None, default: float) -> float:
+    if text is None:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise BadHeader(f"{headers.DEADLINE}: {text!r} is no number of seconds above 0")
+    return seconds

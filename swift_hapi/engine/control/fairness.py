@@ -1,0 +1,57 @@
+"""Service that accounts received on a device, as a virtual time per account.
+
+Start-time fair queueing: the account with the least service goes first; one that comes back from
+idling starts where the others are and cannot claim the time it did not use. (Goyal, Vin, Cheng,
+"Start-time Fair Queueing", 1996.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+
+class AccountClock:
+    """Virtual times, in seconds of service."""
+
+    def __init__(self):
+        self._time: dict[str, float] = {}
+        self._active: Counter[str] = Counter()
+        self._floor = 0.0
+
+    def enter(self, account: str) -> None:
+        """One more request of ``account`` is queued."""
+        if not self._active[account]:
+            self._time[account] = max(self._time.get(account, 0.0), self._floor)
+        self._active[account] += 1
+
+    def leave(self, account: str) -> None:
+        self._active[account] -= 1
+        if self._active[account] <= 0:
+            del self._active[account]
+            if self._time[account] <= self._floor:
+                del self._time[account]
+            if len(self._time) > 1024 + 2 * len(self._active):
+                self._forget()
+
+    def _forget(self) -> None:
+        self._time = {a: t for a, t in self._time.items() if a in self._active or t > self._floor}
+
+    def __getitem__(self, account: str) -> float:
+        return self._time.get(account, self._floor)
+
+    def first(self, accounts: Iterable[str]) -> float:
+        """The least virtual time among ``accounts``."""
+        time, floor = self._time, self._floor
+        return min(time.get(account, floor) for account in accounts)
+
+    def served(self, start: float, charges: dict[str, float]) -> None:
+        """A micro-batch that was chosen at virtual time ``start`` costs its accounts seconds."""
+        self._floor = max(self._floor, start)
+        self.charge(charges)
+
+    def charge(self, charges: dict[str, float]) -> None:
+        """Add seconds; negative ones correct an estimate that was too high."""
+        for account, seconds in charges.items():
+            if account in self._time:
+                self._time[account] += seconds

@@ -1,0 +1,140 @@
+"""A lane on one device: its queue, its memory model, and what was learnt about both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from swift_hapi.engine.control.queueing import Job, LaneQueue
+from swift_hapi.engine.control.types import LaneKey, LaneSpec, Part
+
+_BLEND = 0.3  # weight of a new measurement
+_DECAY = 0.95  # of learnt extra bytes, each time a shrunk lane grows
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A micro-batch under way. ``activation_bytes`` is per sample, as believed at its start."""
+
+    taken: list[tuple[Job, Part]]
+    size: int
+    activation_bytes: int
+    charges: dict[str, float]
+
+
+class Lane:
+    """:param depth: micro-batches under way at once; only one of them is in the network"""
+
+    def __init__(self, spec: LaneSpec, depth: int, order: int):
+        self.spec = spec
+        self.depth = depth
+        self.order = order
+        self.queue = LaneQueue()
+        self.flights: dict[int, Flight] = {}
+        self.unfinished: Counter[str] = Counter()
+        self.total = 0
+        self.cap = spec.b_max
+        self.activation_bytes = spec.activation_bytes
+        self.sample_seconds = spec.sample_seconds
+        self.alone = False
+        self.passed = 0
+        self.turn: list[float] | None = None
+        self._model_bytes = spec.activation_bytes
+        self._full = 0
+
+    @property
+    def key(self) -> LaneKey:
+        return self.spec.key
+
+    # -- work ---------------------------------------------------------------------------------
+
+    def add(self, account: str, samples: int) -> None:
+        """Samples that are queued; a negative number for those done or dropped."""
+        self.unfinished[account] += samples
+        self.total += samples
+        if not self.unfinished[account]:
+            del self.unfinished[account]
+
+    @property
+    def floor(self) -> int:
+        """Fewest samples worth a micro-batch."""
+        return min(self.spec.b_min, self.cap)
+
+    # -- memory -------------------------------------------------------------------------------
+
+    @property
+    def sample_cost(self) -> int:
+        """Bytes that one more sample in the micro-batch costs while ``depth`` are under way."""
+        return self.activation_bytes + self.depth * self.spec.decoded_bytes
+
+    @property
+    def need(self) -> int:
+        """Least bytes with which the lane can run, alone on its device."""
+        return self.spec.weight_bytes + self.spec.workspace_bytes + self.floor * self.sample_cost
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of the micro-batches under way."""
+        if not self.flights:
+            return 0
+        return (
+            self.spec.workspace_bytes
+            + self.spec.decoded_bytes * sum(f.size for f in self.flights.values())
+            + self._peak
+        )
+
+    @property
+    def _peak(self) -> int:
+        return max((f.size * f.activation_bytes for f in self.flights.values()), default=0)
+
+    def fit(self, free: int) -> int:
+        """Largest micro-batch that can start beside those under way with ``free`` more bytes."""
+        if not self.flights:
+            free -= self.spec.workspace_bytes
+        if free < 0:
+            return 0
+        decoded, activation, peak = self.spec.decoded_bytes, self.activation_bytes, self._peak
+        above = (free + peak) // (decoded + activation)
+        if above * activation >= peak:
+            return above
+        below = peak // activation
+        return min(below, free // decoded) if decoded else below
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def measured(self, size: int, seconds: float, peak_bytes: int | None) -> None:
+        """A micro-batch of ``size`` took ``seconds`` and, if known, ``peak_bytes`` in all."""
+        self.sample_seconds += _BLEND * (max(seconds, 1e-6) / size - self.sample_seconds)
+        if peak_bytes is not None:
+            fixed = self.spec.workspace_bytes + size * self.spec.decoded_bytes
+            seen = max(1, -(-(peak_bytes - fixed) // size))
+            if seen > self.activation_bytes:  # too little is dangerous, too much only slow
+                self.activation_bytes = seen
+            else:
+                self.activation_bytes += int(_BLEND * (seen - self.activation_bytes))
+            self._model_bytes = self.activation_bytes
+
+    def calibrate(self, activation_bytes: int) -> None:
+        """Replace the memory model's per-sample bytes, e.g. by those of a warm-up run."""
+        self.activation_bytes = self._model_bytes = max(1, activation_bytes)
+
+    def failed(self, size: int, growth: float) -> None:
+        """An allocation failed at ``size``: smaller micro-batches, and each believed dearer."""
+        self.cap = max(1, min(self.cap, size // 2))
+        self.activation_bytes = int(self.activation_bytes * growth) + 1
+        self.alone = size == 1
+        self._full = 0
+
+    def succeeded(self, size: int, grow_after: int) -> bool:
+        """Grow a shrunk lane slowly back; True when its cap changed."""
+        self.alone = False
+        if self.cap >= self.spec.b_max or size < self.cap:
+            return False
+        self._full += 1
+        if self._full < grow_after:
+            return False
+        self._full = 0
+        self.cap = min(self.spec.b_max, self.cap + max(1, self.cap // 4))
+        learnt = self.activation_bytes - self._model_bytes
+        self.activation_bytes = self._model_bytes + int(max(0, learnt) * _DECAY)
+        return True

@@ -1,0 +1,33 @@
+"""Where a feature request's time went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+#: Stages of a feature request, in the order of ``Server-Timing``.
+STAGES = ("queue", "read", "decode", "infer", "encode")
+
+
+@dataclass
+class Spent:
+    """Seconds by stage, and the sizes of the micro-batches run.
+
+    ``queue``: waiting for the model, for admission, for memory and for the inference thread;
+    ``read``: receiving the object; ``decode``: summed over threads; ``infer``: inside the head;
+    ``encode``: payload, content coding and digest. Decoding and inference overlap, so the
+    stages may add up to more than the whole.
+    """
+
+    queue: float = 0.0
+    read: float = 0.0
+    decode: float = 0.0
+    infer: float = 0.0
+    encode: float = 0.0
+    batches: list[int] = field(default_factory=list)
+
+    def seconds(self) -> dict[str, float]:
+        return {stage: getattr(self, stage) for stage in STAGES}
+
+    def server_timing(self) -> str:
+        """Value of ``Server-Timing``, in milliseconds."""
+        return ", ".join(f"{k};dur={v * 1000:.3f}" for k, v in self.seconds().items())
