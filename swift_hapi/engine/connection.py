@@ -45,3 +45,10 @@ class EngineProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["state"][STATE] = self._connection
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        # uvicorn stops reading while more than 64 KiB of a body wait for the application, and
+        # goes on at the next receive(). After the last piece there is none, and a client that
+        # leaves would not be noticed.
+        self.flow.resume_reading()
