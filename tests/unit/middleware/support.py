@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import json
@@ -54,10 +55,9 @@ class Peer:
         return body
 
     def send(self, data: bytes) -> None:
-        try:
+        # A filter that has left is looked at from its own side.
+        with contextlib.suppress(OSError):
             self.connection.sendall(data)
-        except OSError:
-            pass  # the filter has left, which the tests look at from its side
 
     def answer(self, status: str, headers: dict[str, str], body: bytes = b"") -> None:
         headers = {"Content-Length": str(len(body)), "Connection": "close", **headers}
