@@ -24,7 +24,7 @@ MAX_DEPTH = 8
 MAX_INT = 2**62
 
 NODE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
-TENSOR_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", re.ASCII)
+TENSOR_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
 MAX_TENSOR_NAME = 400
 KEYWORD = re.compile(r"[a-z_]{1,40}", re.ASCII)
 #: keyword arguments that would write into, or create, something outside the data flow
@@ -207,6 +207,23 @@ def _check_writes(node: Node) -> None:
         raise ModelInvalid("works in place on something that is no earlier node")
 
 
+#: functions that are random unless told not to be: position and harmless value of the argument
+_RANDOM = {
+    "functional.dropout": ("training", 2, False),
+    "torchvision.shifted_window_attention": ("training", 12, False),
+    "functional.scaled_dot_product_attention": ("dropout_p", 4, 0.0),
+}
+
+
+def _check_not_random(node: Node) -> None:
+    if node.target in _RANDOM:
+        key, at, harmless = _RANDOM[node.target]
+        default = harmless if key == "dropout_p" else None
+        value = node.kwargs.get(key, node.args[at] if len(node.args) > at else default)
+        if isinstance(value, Ref) or value != harmless:
+            raise ModelInvalid(f"{key} must be {harmless}: features are not random")
+
+
 def check_operation(node: Node, modules) -> None:
     """That a node's operation is in the tables and its arguments are of a kind it may have."""
     for key in node.kwargs:
@@ -224,6 +241,7 @@ def check_operation(node: Node, modules) -> None:
         check_name(node.target, "a tensor")
     elif node.op in (ir.FUNCTION, ir.METHOD):
         row = functions.row_of(node.op, node.target)
+        _check_not_random(node)
         if row.writes(node.args, node.kwargs):
             _check_writes(node)
         if node.target == "getattr":

@@ -22,6 +22,7 @@ from swift_hapi.protocol.errors import BadCut, ModelInvalid
 
 #: the two batch sizes tried to tell what grows with the batch
 BATCHES = (2, 3)
+_MANY = 64
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,16 @@ def _live_alone(graph: Graph) -> list[str]:
     return alone
 
 
+def _check_growth(small: Mapping[str, object], other: Mapping[str, object], batch: int) -> None:
+    for name, value in small.items():
+        if not torch.is_tensor(value):
+            continue
+        if not torch.is_tensor(other[name]) or (
+            other[name].numel() * BATCHES[0] > value.numel() * batch
+        ):
+            raise ModelInvalid(f"node '{name}' grows faster than the batch")
+
+
 def _is_cut(small: object, large: object) -> bool:
     if not (torch.is_tensor(small) and torch.is_tensor(large)):
         return False
@@ -73,9 +84,10 @@ def find_cuts(model: MetaModel, input_shape: tuple[int, ...]) -> tuple[Cut, ...]
     :raises ModelInvalid: the graph does not run on that shape, or its output is no cut
     """
     small, large = (dry_run(model, input_shape, batch) for batch in BATCHES)
-    for name, value in small.items():
-        if torch.is_tensor(value) and large[name].numel() * 2 > value.numel() * 3:
-            raise ModelInvalid(f"node '{name}' grows faster than the batch")
+    _check_growth(small, large, BATCHES[1])
+    if any(isinstance(value, int) and value != large[name] for name, value in small.items()):
+        # Somebody calculates with the batch size: see what becomes of it.
+        _check_growth(small, dry_run(model, input_shape, _MANY), _MANY)
     cuts: list[Cut] = []
     smallest = math.inf
     for name in _live_alone(model.graph):

@@ -20,6 +20,7 @@ from swift_hapi.protocol.errors import ModelInvalid
 MAX_BYTES_PER_SAMPLE = 2**30
 MAX_INT = 2**62
 MAX_SEQUENCE = 65_536
+_BATCH_NORM_ARGUMENTS = ("input", "running_mean", "running_var", "weight", "bias", "training")
 _TAKE_APART = frozenset({"unbind", "split", "chunk", "tensor_split"})
 
 
@@ -60,12 +61,16 @@ def check_writes(graph: Graph) -> None:
 
 
 def _check_batch_statistics(node: Node, dependent: set[str]) -> None:
-    """Batch norm in training mode is harmless on weights (weight standardisation), but on
-    activations it would make a sample's features depend on its neighbours."""
-    if node.op != ir.FUNCTION or not node.target.endswith("batch_norm"):
+    """Batch norm in training mode is harmless on weights (weight standardisation). On activations
+    it would make a sample's features depend on its neighbours, and running statistics would
+    change from call to call."""
+    if node.target != "functional.batch_norm":
         return
-    training = node.kwargs.get("training", node.args[5] if len(node.args) > 5 else False)
-    if training is not False and any(name in dependent for name in node.refs()):
+    given = dict(zip(_BATCH_NORM_ARGUMENTS, node.args, strict=False)) | dict(node.kwargs)
+    if given.get("training", False) is False:
+        return
+    statistics = given.get("running_mean") is not None or given.get("running_var") is not None
+    if statistics or any(name in dependent for name in node.refs()):
         raise ModelInvalid(f"node '{node.name}' uses batch statistics: samples would mix")
 
 

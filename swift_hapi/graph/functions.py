@@ -72,7 +72,7 @@ _TABLE = [
             "add sub mul div matmul bmm addmm addcmul cat concat stack conv1d conv2d conv3d "
             "sigmoid tanh exp log sqrt rsqrt abs neg pow square sin cos erf clamp relu softmax "
             "log_softmax mean sum var std amax amin max min maximum minimum where cumsum "
-            "layer_norm batch_norm group_norm arange zeros ones full zeros_like ones_like "
+            "layer_norm group_norm arange zeros ones full zeros_like ones_like "
             "full_like linspace norm roll flip",
         ),
         fresh=True,
@@ -91,7 +91,7 @@ _TABLE = [
             "functional.",
             F,
             "linear conv1d conv2d conv3d conv_transpose2d layer_norm batch_norm group_norm "
-            "instance_norm gelu sigmoid tanh softmax log_softmax softplus softsign logsigmoid "
+            "gelu sigmoid tanh softmax log_softmax softplus softsign logsigmoid "
             "glu normalize avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d "
             "scaled_dot_product_attention local_response_norm prelu",
         ),

@@ -6,6 +6,7 @@ For the compute side: it works on live modules, which never come from a file.
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -175,7 +176,7 @@ def build_transfer(
         modules,
         attrs,
         traced.foreign,
-        tuple(state),
+        state,
         {name: tensor.detach() for name, tensor in leftover.items()},
         aliases,
         aliasing.overwrites(nodes, traced.graph.modules, [cut.name]) is not None,
@@ -241,4 +242,7 @@ def full_state_dict(extractor: Extractor, trainable: TrainablePart) -> dict[str,
             "extractor and trainable part do not make one model; "
             f"missing {missing[:3]}, unknown {odd[:3]}"
         )
-    return {name: whole[name].cpu() for name in trainable.names}
+    state = OrderedDict((name, whole[name].cpu()) for name in trainable.names)
+    # Versions of the modules' formats, which some of torchvision's models insist on.
+    state._metadata = trainable.formats
+    return state

@@ -23,7 +23,7 @@ class TrainablePart(nn.Module):
     :param modules: live modules by path
     :param tensors: what ``attr`` nodes read: parameters, buffers, or plain constants
     :param foreign: functions outside the fixed tables, by target
-    :param names: keys of the whole model's state dict, in its order
+    :param state: the whole model's state dict; its keys and their order are kept, not its tensors
     :param leftover: tensors of the whole model that its forward never uses
     :param aliases: names of the whole model that are another name's tensor
     :param clone_input: the input would be overwritten: work on a copy
@@ -37,7 +37,7 @@ class TrainablePart(nn.Module):
         modules: Mapping[str, nn.Module],
         tensors: Mapping[str, torch.Tensor],
         foreign: Mapping[str, Callable],
-        names: Sequence[str],
+        state: Mapping[str, torch.Tensor],
         leftover: Mapping[str, torch.Tensor],
         aliases: Mapping[str, str],
         clone_input: bool = False,
@@ -45,7 +45,8 @@ class TrainablePart(nn.Module):
         super().__init__()
         self._nodes, self._source, self._output = tuple(nodes), source, output
         self._foreign = dict(foreign)
-        self.names = tuple(names)
+        self.names = tuple(state)
+        self.formats = getattr(state, "_metadata", None)
         self.leftover = dict(leftover)
         self.aliases = dict(aliases)
         self._clone_input = clone_input
@@ -59,7 +60,7 @@ class TrainablePart(nn.Module):
             if isinstance(tensor, nn.Parameter):
                 owner.register_parameter(leaf, tensor)
             else:
-                owner.register_buffer(leaf, tensor, persistent=name in names)
+                owner.register_buffer(leaf, tensor, persistent=name in state)
         self._program: Program | None = None
 
     def _owner(self, name: str) -> tuple[nn.Module, str]:

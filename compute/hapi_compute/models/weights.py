@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +123,10 @@ def apply_state_dict(module: nn.Module, state: Mapping[str, torch.Tensor], sourc
     ]
     if wrong:
         raise ValueError(f"{source} does not fit the model; {'; '.join(wrong)}")
-    module.load_state_dict(state, strict=True)
+    # A plain file does not carry the format versions that some models insist on.
+    fitting = OrderedDict(state)
+    fitting._metadata = ours._metadata
+    module.load_state_dict(fitting, strict=True)
 
 
 def randomise_statistics(module: nn.Module, seed: int) -> None:
