@@ -14,7 +14,8 @@ from hapi_compute.data.order import permutation
 
 _BLOCK = 512
 _LABEL_BYTES = 2 * _BLOCK  #: header and content of a .cls member
-_END = 10240  #: tarfile fills the last record up to this
+#: two empty blocks, and then up to the end of a record of 20 blocks
+_END = 2 * _BLOCK + 19 * _BLOCK
 
 
 def shuffled(count: int, seed: int) -> list[int]:

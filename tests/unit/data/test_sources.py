@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+
+from hapi_compute.data.errors import BadSource, DatasetError
+from hapi_compute.data.packing import build_tar
+from hapi_compute.data.sources import open_source, safe_key
+from tests.unit.data.images import class_folders, picture
+
+
+def test_class_folders(tmp_path):
+    source = open_source(class_folders(tmp_path / "d"))
+    assert source.classes == ("class 0", "class 1", "class 2")
+    assert [s.label for s in source.samples] == [0] * 4 + [1] * 4 + [2] * 4
+    first = source.samples[0]
+    assert (first.key, first.extension) == ("class_0/0", "jpg")
+    assert first.read() == picture(0)
+
+
+def test_nested_folders_hidden_files_and_other_files(tmp_path):
+    root = class_folders(tmp_path / "d", 1, 2)
+    (root / "class 0" / "deep").mkdir()
+    (root / "class 0" / "deep" / "x.JPEG").write_bytes(picture(9))
+    (root / "class 0" / ".DS_Store").write_bytes(b"x")
+    (root / ".git").mkdir()
+    (root / "class 0" / "notes.txt").write_bytes(b"x")
+    source = open_source(root)
+    assert [s.key for s in source.samples] == ["class_0/0", "class_0/1", "class_0/deep/x"]
+    assert len(source.unusable) == 1 and "notes.txt" in source.unusable[0]
+
+
+def test_keys_are_unique_and_safe(tmp_path):
+    folder = tmp_path / "d" / "ä"
+    folder.mkdir(parents=True)
+    for name in ("a b.jpg", "a_b.jpg", "a?b.jpg", "a b.png", "x.y.jpg", "z" * 200 + ".jpg"):
+        (folder / name).write_bytes(picture(1))
+    keys = [s.key for s in open_source(tmp_path / "d").samples]
+    assert len(set(keys)) == 6
+    assert all(len(key) < 100 and key.isascii() and "." not in key for key in keys)
+    assert "/a_b-2" in "".join(keys)
+
+
+def test_safe_key_of_nothing():
+    assert safe_key("...") == "_" and safe_key("/") == "_"
+
+
+def test_tars(tmp_path):
+    (tmp_path / "1.tar").write_bytes(build_tar([("a", "jpg", 2, picture(1))]))
+    (tmp_path / "2.tar").write_bytes(build_tar([("a", "jpg", 0, picture(2))]))
+    source = open_source(tmp_path)
+    assert source.classes == ("0", "1", "2")
+    assert [(s.key, s.label) for s in source.samples] == [("1/a", 2), ("2/a", 0)]
+    assert source.samples[1].read() == picture(2)
+    single = open_source(tmp_path / "1.tar")
+    assert [s.key for s in single.samples] == ["a"]
+
+
+def test_tar_sample_without_label(tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        for name in ("a.jpg", "b.jpg", "b.cls"):
+            member = tarfile.TarInfo(name)
+            content = b"7" if name.endswith("cls") else picture(1)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    source = open_source(tmp_path)
+    assert [s.key for s in source.samples] == ["b"]
+    assert "x.tar:a" in source.unusable[0]
+
+
+def test_nothing_usable(tmp_path):
+    for make in (lambda p: None, lambda p: (p / "a").mkdir()):
+        make(tmp_path)
+        with pytest.raises(DatasetError):
+            open_source(tmp_path)
+    with pytest.raises(DatasetError, match="nowhere"):
+        open_source(tmp_path / "nowhere")
+    (tmp_path / "bad.tar").write_bytes(b"no tar at all" * 100)
+    with pytest.raises(DatasetError, match="bad.tar"):
+        open_source(tmp_path)
+
+
+def test_file_that_shrank(tmp_path):
+    source = open_source(class_folders(tmp_path / "d", 1, 2))
+    source.samples[0].path.write_bytes(b"short")
+    with pytest.raises(BadSource, match="0.jpg"):
+        source.samples[0].read()
