@@ -96,8 +96,8 @@ class Gate:
                 return claims[0]
         return None
 
-    def quit(self, job: Job) -> None:
-        """``job`` waits no longer: admitted (its account goes to the end) or gone."""
+    def quit(self, job: Job, served: bool = False) -> None:
+        """``job`` waits no longer: served, and then its account is the last in turn, or gone."""
         claims = self._room[job.account]
         place = next(i for i, (other, _) in enumerate(claims) if other is job)
         self.waiting -= 1
@@ -105,7 +105,7 @@ class Gate:
         del claims[place]
         if not claims:
             del self._room[job.account]
-        elif place == 0:
+        elif served:
             self._room.move_to_end(job.account)
 
     def pending(self) -> int:

@@ -38,7 +38,7 @@ class Lane:
         self.sample_seconds = spec.sample_seconds
         self.alone = False
         self.passed = 0
-        self.turn: list[float] | None = None
+        self.turn: tuple[float, int] | None = None
         self._model_bytes = spec.activation_bytes
         self._full = 0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from swift_hapi.engine.control.types import Part, Ticket
+from swift_hapi.engine.control.types import LaneSpec, Part, Ticket
 from swift_hapi.engine.control.waterfill import deal
 
 if TYPE_CHECKING:
@@ -26,20 +26,28 @@ class Stage(Enum):
 
 @dataclass(eq=False)
 class Job:
-    """One request. ``ranges`` are its waiting samples as (start, count), in order."""
+    """One request.
+
+    ``placed`` and ``seated`` say what it holds at the two gates; ``ranges`` are its waiting
+    samples as (start, count), in order; ``expected`` is its estimated service in seconds as long
+    as no lane counts it.
+    """
 
     ticket: Ticket
     stage: Stage = Stage.OFFERED
+    spec: LaneSpec | None = None
     lane: Lane | None = None
     samples: int = 0
+    placed: bool = False
+    seated: bool = False
     input_held: int = 0
     output_bytes: int = 0
-    output_held: int = 0
     ranges: deque = field(default_factory=deque)
     running: int = 0
     done: int = 0
     single_failures: int = 0
     since: float = 0.0
+    expected: float = 0.0
 
     @property
     def account(self) -> str:

@@ -1,0 +1,293 @@
+"""One device: the way of a request through its two gates, its lanes, and out again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from swift_hapi.engine.control.laneset import LaneSet
+from swift_hapi.engine.control.ledger import Ledger
+from swift_hapi.engine.control.placement import Offer
+from swift_hapi.engine.control.queueing import Job, Stage
+from swift_hapi.engine.control.scheduler import Scheduler
+from swift_hapi.engine.control.types import (
+    Answer,
+    Batch,
+    ControlConfig,
+    DeviceSpec,
+    Event,
+    LaneSpec,
+    Pause,
+    Ticket,
+    Verdict,
+    What,
+)
+
+_FADE = 0.9  # of what was measured before, with each micro-batch
+_LEAST_RETRY = 0.1
+
+
+class Device:
+    """:param emit: takes the events that concern others than the caller"""
+
+    def __init__(
+        self, index: int, spec: DeviceSpec, config: ControlConfig, ids: Iterator[int],
+        emit: Callable[[Event], None],
+    ):
+        self.index = index
+        self.spec = spec
+        self.config = config
+        self.ledger = Ledger(
+            spec.budget_bytes, config, lambda digest: emit(Event(What.EVICT, digest, index))
+        )
+        self.lanes = LaneSet(config, self.ledger, spec.max_lanes)
+        self.scheduler = Scheduler(index, config, self.ledger, self.lanes, ids)
+        self._emit = emit
+        self._coming: Counter[str] = Counter()
+        self._expected = 0.0
+        self._leaving = 0
+        self._mark = 0.0
+        self._work = 0.0
+        self._wall = 0.0
+
+    # -- in -----------------------------------------------------------------------------------
+
+    def too_large(self, input_bytes: int) -> str:
+        """Why the door will never grant that much; empty if it might."""
+        cap = self.ledger.door.cap
+        if input_bytes <= cap:
+            return ""
+        return f"the object needs {input_bytes} bytes, the node has {cap} for objects in all"
+
+    def never_runs(self, spec: LaneSpec, output_bytes: int) -> str:
+        """Why a request could never be seated and run; empty if it could."""
+        need = self.lanes.lane(spec).need
+        total = self.ledger.door.cap + output_bytes + need
+        if total <= self.spec.budget_bytes:
+            return ""
+        return (
+            f"{need} bytes for the extractor with its least micro-batch, {output_bytes} for the "
+            f"response and {self.ledger.door.cap} for objects exceed the node's "
+            f"{self.spec.budget_bytes}: ask for fewer samples or another cut"
+        )
+
+    def offer(self, job: Job) -> Verdict:
+        """Ask for a place and the input bytes. See :meth:`Controller.offer`."""
+        nbytes = job.ticket.input_bytes
+        reason = self.too_large(nbytes)
+        if reason:
+            return Verdict(Answer.NEVER, self.index, reason=reason)
+        door = self.ledger.door
+        welcome = door.room_for(job.account, self.config.room)
+        door.join(job, nbytes)
+        self._expect(job, job.ticket.seconds)
+        self._admit(besides=job)
+        if job.stage is Stage.ADMITTED:
+            return Verdict(Answer.ADMITTED, self.index)
+        retry = self.retry_after(nbytes)
+        if welcome:
+            self.lanes.memory_changed()
+            return Verdict(Answer.WAITING, self.index, retry)
+        door.quit(job)
+        self._expect(job, 0.0)
+        reason = (
+            f"{door.holders} requests hold {door.total} of {door.cap} bytes for objects, "
+            f"{door.waiting} wait"
+        )
+        return Verdict(Answer.LATER, self.index, retry, reason)
+
+    def enqueue(
+        self, job: Job, spec: LaneSpec, samples: int, output_bytes: int, now: float
+    ) -> Verdict:
+        """Ask for the output bytes and queue. See :meth:`Controller.enqueue`."""
+        reason = self.never_runs(spec, output_bytes)
+        if reason:
+            return Verdict(Answer.NEVER, self.index, reason=reason)
+        job.spec, job.samples, job.output_bytes = spec, samples, output_bytes
+        job.stage = Stage.SEATING
+        self._uncome(job)
+        self._expect(job, samples * self.lanes.lane(spec).sample_seconds)
+        self.ledger.seats.join(job, output_bytes)
+        self._seat(now, besides=job)
+        if job.stage is Stage.QUEUED:
+            return Verdict(Answer.ADMITTED, self.index)
+        self.lanes.memory_changed()
+        return Verdict(Answer.WAITING, self.index, self.retry_after(output_bytes))
+
+    def _admit(self, besides: Job | None = None) -> None:
+        door = self.ledger.door
+        while (claim := door.head()) is not None:
+            job, nbytes = claim
+            if not (door.has(nbytes) and self._clear(nbytes, 0)):
+                return
+            door.quit(job, served=True)
+            door.hold(job.account, nbytes)
+            job.stage, job.placed, job.input_held = Stage.ADMITTED, True, nbytes
+            if job.ticket.digest is not None:
+                self._coming[job.ticket.digest] += 1
+            self.lanes.memory_changed()
+            if job is not besides:
+                self._emit(Event(What.ADMITTED, job.ticket.id, self.index))
+
+    def _seat(self, now: float, besides: Job | None = None) -> None:
+        seats = self.ledger.seats
+        while (claim := seats.head()) is not None:
+            job, nbytes = claim
+            need = self.lanes.lane(job.spec).need
+            if not (seats.has(nbytes) and self._clear(nbytes, need)):
+                return
+            seats.quit(job, served=True)
+            seats.hold(job.account, nbytes)
+            job.seated = True
+            self._expect(job, 0.0)
+            self.lanes.add(job, now)
+            if job is not besides:
+                self._emit(Event(What.SEATED, job.ticket.id, self.index))
+
+    def _clear(self, nbytes: int, need: int) -> bool:
+        """Whether ``nbytes`` can be held while every lane could still run, and are free now."""
+        need = max(need, self.lanes.need)
+        if self.ledger.held + nbytes + need > self.spec.budget_bytes:
+            return False
+        return self.ledger.clear(nbytes, self.lanes.working_digests())
+
+    def pump(self, now: float) -> None:
+        """Let in who waits, as far as there is room: first those that will finish, then new."""
+        self._seat(now)
+        self._admit()
+
+    # -- out ----------------------------------------------------------------------------------
+
+    def release_input(self, job: Job, now: float) -> None:
+        """The object's bytes are not needed any more."""
+        if job.placed and job.input_held:
+            self.ledger.door.release(job.account, job.input_held)
+            if job.stage is Stage.DROPPED:
+                self._leaving -= job.input_held
+            job.input_held = 0
+            self.lanes.memory_changed()
+            self.pump(now)
+
+    def _withdraw(self, job: Job, stage: Stage) -> None:
+        """Out of whatever queue it is in, into ``stage``; what it holds stays held."""
+        if job.stage is Stage.OFFERED:
+            self.ledger.door.quit(job)
+        elif job.stage is Stage.ADMITTED:
+            self._uncome(job)
+        elif job.stage is Stage.SEATING:
+            self.ledger.seats.quit(job)
+        elif job.stage is Stage.QUEUED:
+            self.lanes.remove(job, stage)
+        self._expect(job, 0.0)
+        job.stage = stage
+
+    def drop(self, job: Job, what: What, reason: str) -> None:
+        """Run nothing more of a request; it holds its bytes until it departs."""
+        self._withdraw(job, Stage.DROPPED)
+        self._leaving += self._bytes(job)
+        self._emit(Event(what, job.ticket.id, self.index, reason))
+
+    def depart(self, job: Job, now: float) -> None:
+        """The request is over, done or not. Bytes that a micro-batch uses go when it ends."""
+        if job.stage is Stage.DROPPED:
+            self._leaving -= self._bytes(job)
+        self._withdraw(job, Stage.GONE)
+        if not job.running:
+            self._free(job)
+        self.lanes.memory_changed()
+        self.pump(now)
+
+    @staticmethod
+    def _bytes(job: Job) -> int:
+        return job.input_held + (job.output_bytes if job.seated else 0)
+
+    def _free(self, job: Job) -> None:
+        if job.placed:
+            self.ledger.door.release(job.account, job.input_held)
+            self.ledger.door.leave(job.account)
+        if job.seated:
+            self.ledger.seats.release(job.account, job.output_bytes)
+            self.ledger.seats.leave(job.account)
+        job.placed = job.seated = False
+        job.input_held = 0
+
+    # -- work ---------------------------------------------------------------------------------
+
+    def next_batch(self, now: float) -> Batch | Pause:
+        for job in self.scheduler.hopeless(self._leaving):
+            self.drop(job, What.SHED, "the extractor needs more memory than it was believed to")
+        if not self.scheduler.flights:
+            self._mark = now
+        return self.scheduler.next_batch(now, self._coming)
+
+    def done(self, number: int, seconds: float, now: float, peak: int | None) -> list[str]:
+        """Ids of requests all of whose samples are done now."""
+        jobs = self.scheduler.done(number, seconds, peak)
+        self._work = _FADE * self._work + seconds
+        self._wall = _FADE * self._wall + max(0.0, now - self._mark)
+        self._landed(jobs, now)
+        return [job.ticket.id for job in jobs if job.stage is Stage.COMPUTED]
+
+    def failed(self, number: int, now: float) -> list[str]:
+        """Ids of requests that are given up."""
+        jobs, lost = self.scheduler.failed(number)
+        self._leaving += sum(self._bytes(job) for job in lost)
+        self._landed(jobs, now)
+        return [job.ticket.id for job in lost]
+
+    def _landed(self, jobs: list[Job], now: float) -> None:
+        self._mark = now
+        for job in jobs:
+            if job.stage is Stage.GONE and not job.running:
+                self._free(job)
+        self.lanes.memory_changed()
+        self.pump(now)
+
+    # -- estimates ----------------------------------------------------------------------------
+
+    def _uncome(self, job: Job) -> None:
+        digest = job.ticket.digest
+        if digest is not None:
+            self._coming[digest] -= 1
+            if not self._coming[digest]:
+                del self._coming[digest]
+
+    def _expect(self, job: Job, seconds: float) -> None:
+        self._expected += seconds - job.expected
+        job.expected = seconds
+
+    def expected_seconds(self) -> float:
+        """Until everything placed here is done, at the pace measured lately."""
+        work = self.lanes.backlog() + max(0.0, self._expected)
+        pace = self._work / self._wall if self._wall > 0 and self._work > 0 else 1.0
+        return work / pace
+
+    def bid(self, ticket: Ticket, weight_bytes: int) -> Offer:
+        """This device from the point of view of one request."""
+        door = self.ledger.door
+        known = (
+            ticket.digest is None
+            or ticket.digest in self.ledger.weights
+            or ticket.digest in self._coming
+            or any(key.digest == ticket.digest for key in self.lanes.busy)
+        )
+        return Offer(
+            self.index,
+            self.expected_seconds(),
+            0.0 if known else weight_bytes / self.config.load_rate,
+            door.waiting == 0
+            and door.has(ticket.input_bytes)
+            and door.allows(ticket.account, ticket.input_bytes),
+        )
+
+    def retry_after(self, nbytes: int) -> float:
+        """Seconds until ``nbytes`` and a place should be free.
+
+        Bytes come free as the work ahead is done: the part of what is held that must go first,
+        in bytes or in places, times the time for all of it.
+        """
+        door = self.ledger.door
+        bytes_part = (door.waiting_bytes + nbytes) / max(1, self.ledger.held)
+        place_part = (door.waiting + 1) / max(1, door.holders)
+        wait = self.expected_seconds() * min(1.0, max(bytes_part, place_part))
+        return min(self.config.max_retry_after, max(_LEAST_RETRY, wait))
