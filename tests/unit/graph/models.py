@@ -1,0 +1,41 @@
+"""Models for the tests, each with a whole-model extractor, an input and the plain output."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from hapi_compute.models import load_model
+from swift_hapi.graph.extractor import Extractor
+from swift_hapi.graph.split import make_extractor
+
+
+@dataclass(frozen=True)
+class Sample:
+    """:param x: [n, 3, side, side], channels_last; ``y`` is what ``model`` makes of it"""
+
+    name: str
+    weights: str
+    model: nn.Module
+    extractor: Extractor
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+def image(side: int, batch: int = 2) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(5)
+    x = torch.rand((batch, 3, side, side), generator=generator)
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+@functools.cache
+def sample(name: str, weights: str, side: int) -> Sample:
+    torch.set_num_threads(1)
+    model = load_model(name, weights).module
+    x = image(side)
+    with torch.inference_mode():
+        y = model(x).clone()
+    return Sample(name, weights, model, make_extractor(model, None, (3, side, side)), x, y)
