@@ -17,7 +17,7 @@ from torch import nn
 from hapi_compute.train.errors import CheckpointMismatch
 from hapi_compute.train.files import write_whole
 from hapi_compute.train.state import RunState
-from swift_hapi.protocol.payload import canonical_json, read_metadata
+from swift_hapi.protocol.payload import PayloadInvalid, canonical_json, read_metadata
 
 NAME = "checkpoint.safetensors"
 VERSION = 1
@@ -70,7 +70,10 @@ def load(
     :raises CheckpointMismatch: it is of another run, or damaged
     """
     content = path.read_bytes()
-    metadata = read_metadata(content)
+    try:
+        metadata = read_metadata(content)
+    except PayloadInvalid as error:
+        raise CheckpointMismatch(f"{path}: {error}") from None
     if metadata.get("version") != VERSION:
         raise CheckpointMismatch(f"{path}: version {metadata.get('version')!r} is not {VERSION}")
     _compare(path, metadata["identity"], identity.to_json())

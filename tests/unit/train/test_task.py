@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hapi_compute.data.timings import Timings
+from hapi_compute.train.task import LocalHead, TransferTask, step_seed
+from swift_hapi.graph.split import build_transfer
+
+SHAPE = (3, 16, 16)
+
+
+class Small(nn.Module):
+    """BatchNorm and dropout on either side of the freeze point."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.5)
+        )
+        self.middle = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+        self.head = nn.Sequential(
+            nn.Flatten(), nn.LazyLinear(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 5)
+        )
+
+    def forward(self, x):
+        return self.head(self.middle(self.stem(x)))
+
+
+@pytest.fixture(scope="module")
+def parts():
+    torch.manual_seed(0)
+    model = Small()
+    with torch.no_grad():
+        model(torch.randn(8, *SHAPE))
+    model.eval()
+    return build_transfer(model, "middle", 4, 0, SHAPE)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(0).standard_normal((6, *SHAPE)).astype(np.float32)
+
+
+LABELS = np.array([0, 1, 2, 3, 0, 1])
+
+
+def gradients(task) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in task.trainable.named_parameters()}
+
+
+def test_every_cut_gives_the_same_loss_and_gradients(parts, images):
+    extractor, trainable = parts
+    found = []
+    for cut in extractor.cuts:
+        task = TransferTask(extractor, trainable, cut, Timings())
+        trainable.zero_grad()
+        loss, correct = task.loss(LocalHead(extractor, cut)(images), LABELS, seed=11)
+        loss.backward()
+        found.append((loss.item(), correct, gradients(task)))
+    assert len(found) > 3
+    for loss, correct, grads in found[1:]:
+        assert loss == pytest.approx(found[0][0], rel=1e-5) and correct == found[0][1]
+        for name, grad in grads.items():
+            torch.testing.assert_close(grad, found[0][2][name], rtol=1e-4, atol=1e-6)
+
+
+def test_dropout_follows_the_seed_alone(parts, images):
+    extractor, trainable = parts
+    task = TransferTask(extractor, trainable, extractor.cuts[0], Timings())
+    torch.manual_seed(1)
+    first = task.loss(images, LABELS, seed=5)[0].item()
+    torch.rand(100)
+    assert task.loss(images, LABELS, seed=5)[0].item() == first
+    assert task.loss(images, LABELS, seed=6)[0].item() != first
+
+
+def test_the_frozen_part_stays_as_it_is(parts, images):
+    extractor, trainable = parts
+    before = {name: tensor.clone() for name, tensor in extractor.tensors.items()}
+    task = TransferTask(extractor, trainable, extractor.cuts[0], Timings())
+    optimizer = torch.optim.SGD(trainable.parameters(), lr=0.1)
+    for seed in range(3):
+        loss, _ = task.loss(images, LABELS, seed)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    for name, tensor in extractor.tensors.items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_prediction_is_in_eval_mode(parts, images):
+    extractor, trainable = parts
+    task = TransferTask(extractor, trainable, extractor.cuts[0], Timings())
+    task.loss(images, LABELS, 0)
+    logits = task.predict(images)
+    assert torch.equal(logits, task.predict(images)) and logits.shape == (6, 4)
+
+
+def test_step_seeds():
+    seeds = {step_seed(0, epoch, step) for epoch in range(10) for step in range(10)}
+    assert len(seeds) == 100 and all(0 <= seed < 2**63 for seed in seeds)
+    assert step_seed(1, 2, 3) == step_seed(1, 2, 3)
