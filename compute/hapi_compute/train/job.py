@@ -27,6 +27,7 @@ from hapi_compute.train.report import Report
 from hapi_compute.train.state import RunState
 from hapi_compute.train.task import TransferTask
 from hapi_compute.train.upload_model import ensure_uploaded
+from swift_hapi.graph.allocator import keep_freed_memory
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.split import IMAGE, build_transfer
 
@@ -42,6 +43,7 @@ def run(config: TrainConfig, store: SwiftClient, progress: Progress | None = Non
     :raises HapiError: what store, data or training raised
     """
     progress = progress or Progress()
+    keep_freed_memory()
     started, counted = time.perf_counter(), store.counters.snapshot()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
