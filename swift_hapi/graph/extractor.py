@@ -25,7 +25,7 @@ from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.dryrun import MetaModel, check_writes
 from swift_hapi.graph.functions import row_of
 from swift_hapi.graph.ir import Graph
-from swift_hapi.graph.modules import bind, build
+from swift_hapi.graph.modules import bind, build, parameter
 from swift_hapi.graph.program import Program
 from swift_hapi.protocol.errors import ModelInvalid
 
@@ -167,7 +167,7 @@ def _evaluate_constants(extractor: Extractor) -> dict[str, object]:
             if node.name in dependent:
                 continue
             if node.op == ir.ATTR:
-                values[node.name] = extractor.tensors[node.target]
+                values[node.name] = parameter(extractor.tensors[node.target])
                 continue
             try:
                 program = Program([node], "", node.name, extractor.resolver, values)

@@ -98,6 +98,8 @@ class Tail:
     def __call__(self, features: torch.Tensor) -> torch.Tensor:
         with self._mode():
             x = _lay_out(features, self._layout)
-            if self._clone and x is features:
+            stuck = x.is_inference() and not torch.is_inference_mode_enabled()
+            if x is features and (self._clone or stuck):
+                # Tensors made in inference mode could not be trained on.
                 x = x.clone()
             return self._program(x)

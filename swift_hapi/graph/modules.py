@@ -341,6 +341,13 @@ def build(spec: ModuleSpec, path: str = "") -> nn.Module:
         raise ModelInvalid(f"module '{path}' ({spec.type}): {error}") from error
 
 
+def parameter(tensor: torch.Tensor) -> nn.Parameter:
+    """``tensor`` as a weight, not copied. It says that it requires gradients, although none is
+    ever computed: torch multiplies by another kernel when it does not (``matmul`` folds), and
+    the last bits would differ from those of the model as it comes."""
+    return nn.Parameter(tensor, requires_grad=tensor.is_floating_point())
+
+
 def bind(spec: ModuleSpec, path: str, tensors: dict[str, torch.Tensor]) -> nn.Module:
     """The module of ``spec`` with the tensors ``<path>.<name>`` as its weights, not copied."""
     module = build(spec, path)
@@ -348,8 +355,7 @@ def bind(spec: ModuleSpec, path: str, tensors: dict[str, torch.Tensor]) -> nn.Mo
         prefix = ".".join(part for part in (path, owner_path) if part) + "."
         for name, old in owner._parameters.items():
             if old is not None:
-                value = nn.Parameter(tensors[prefix + name], requires_grad=False)
-                owner._parameters[name] = value
+                owner._parameters[name] = parameter(tensors[prefix + name])
         for name, old in owner._buffers.items():
             if old is not None:
                 owner._buffers[name] = tensors[prefix + name]

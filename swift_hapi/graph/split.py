@@ -40,13 +40,14 @@ def _meta(traced: Traced) -> MetaModel:
 
 
 def _freeze_cut(
-    traced: Traced, cuts: Sequence[Cut], freeze_at: str, paths: set[str]
+    traced: Traced, cuts: Sequence[Cut], freeze_at: str, model: nn.Module
 ) -> Cut:
     """The cut of that name or index, or the last cut within the module of that path.
 
     :raises BadCut: neither exists
     """
     names = {cut.name for cut in cuts}
+    paths = {path for path, _ in model.named_modules() if path}
     if freeze_at in paths and freeze_at not in names:
         inside = [
             cut
@@ -125,7 +126,7 @@ def make_extractor(
     cuts = cuts_.find_cuts(_meta(traced), input_shape)
     cut = cuts[-1]
     if freeze_at is not None:
-        cut = _freeze_cut(traced, cuts, freeze_at, {path for path, _ in model.named_modules()})
+        cut = _freeze_cut(traced, cuts, freeze_at, model)
     return _extractor(traced, cut, input_shape, set(model.state_dict()))
 
 
@@ -148,7 +149,7 @@ def build_transfer(
     """
     traced = trace(model)
     cuts = cuts_.find_cuts(_meta(traced), input_shape)
-    cut = _freeze_cut(traced, cuts, freeze_at, {path for path, _ in model.named_modules()})
+    cut = _freeze_cut(traced, cuts, freeze_at, model)
     state = model.state_dict(keep_vars=True)
     extractor = _extractor(traced, cut, input_shape, set(state))
 
