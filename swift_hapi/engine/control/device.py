@@ -25,6 +25,7 @@ from swift_hapi.engine.control.types import (
 
 _FADE = 0.9  # of what was measured before, with each micro-batch
 _LEAST_RETRY = 0.1
+_TICK = 1e-6  # no measured time is shorter
 
 
 class Device:
@@ -223,8 +224,8 @@ class Device:
     def done(self, number: int, seconds: float, now: float, peak: int | None) -> list[str]:
         """Ids of requests all of whose samples are done now."""
         jobs = self.scheduler.done(number, seconds, peak)
-        self._work = _FADE * self._work + seconds
-        self._wall = _FADE * self._wall + max(0.0, now - self._mark)
+        self._work = _FADE * self._work + max(_TICK, seconds)
+        self._wall = _FADE * self._wall + max(_TICK, now - self._mark)
         self._landed(jobs, now)
         return [job.ticket.id for job in jobs if job.stage is Stage.COMPUTED]
 
@@ -259,7 +260,7 @@ class Device:
     def expected_seconds(self) -> float:
         """Until everything placed here is done, at the pace measured lately."""
         work = self.lanes.backlog() + max(0.0, self._expected)
-        pace = self._work / self._wall if self._wall > 0 and self._work > 0 else 1.0
+        pace = self._work / self._wall if self._wall else 1.0
         return work / pace
 
     def bid(self, ticket: Ticket, weight_bytes: int) -> Offer:
