@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 import torch
 
+from swift_hapi.engine import sizing
 from swift_hapi.engine.admission import Admission, Shares
 from swift_hapi.engine.config import EngineConfig
 from swift_hapi.engine.metrics import Metrics
@@ -51,6 +52,17 @@ class Engine:
         self.memory = ModelMemory(config.max_loaded_bytes, self.workers, config.retry_after)
         self.metrics = Metrics()
         self._watch()
+        self._warn_of_contradictions()
+
+    def _warn_of_contradictions(self) -> None:
+        """Limits that memory_budget makes unreachable are legal, but rarely meant."""
+        config, shares = self.config, self.admission.shares
+        if sizing.OBJECT_COPIES * config.max_object_bytes > shares.objects:
+            LOG.warning("memory_budget is too small for an object of max_object_bytes")
+        if sizing.OUTPUT_COPIES * config.max_output_bytes > shares.work:
+            LOG.warning("memory_budget is too small for a response of max_output_bytes")
+        if config.max_model_bytes > min(config.max_loaded_bytes, config.max_cache_bytes):
+            LOG.warning("a model of max_model_bytes fits not into cache or memory")
 
     def _watch(self) -> None:
         watch, admission = self.metrics.watch, self.admission

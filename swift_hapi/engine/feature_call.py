@@ -9,12 +9,14 @@ micro-batches, encode.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,11 +34,17 @@ from swift_hapi.engine.timing import Spent
 from swift_hapi.engine.workers import call
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.protocol import headers
-from swift_hapi.protocol.errors import ModelMismatch, ModelNotFound, UndecodableSample
+from swift_hapi.protocol.errors import (
+    EngineBusy,
+    ModelMismatch,
+    ModelNotFound,
+    UndecodableSample,
+)
 from swift_hapi.samples.decode import decode_sample
 from swift_hapi.samples.shard import ShardContents, read_shard
 
 LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,8 @@ class FeatureCall:
             model = await held.enter_async_context(self._model())
         request = ask.request.with_model(model.digest)
         spec = request.transform
-        plan = await self._plan(model, model.input_shape if spec is None else (3, *spec.size))
+        shape = model.input_shape if spec is None else (3, *spec.size)
+        plan = await self._before_admission(self._plan(model, shape))
         if request.samples is not None:
             wanted = request.samples.last - request.samples.first + 1
             sizing.check_output(wanted, plan.footprint, limits)
@@ -119,6 +128,15 @@ class FeatureCall:
                 headers.SERVER_TIMING: self._spent.server_timing(),
             },
         )
+
+    async def _before_admission(self, work: Coroutine[None, None, T]) -> T:
+        """:raises EngineBusy: ``work`` is not done within the admission time"""
+        try:
+            return await asyncio.wait_for(work, max(0.0, self._admit_by - time.perf_counter()))
+        except asyncio.TimeoutError:
+            raise EngineBusy(
+                "the engine is busy with other models", retry_after=self._engine.config.retry_after
+            ) from None
 
     @contextlib.contextmanager
     def _queueing(self) -> Iterator[None]:

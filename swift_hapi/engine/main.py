@@ -15,6 +15,7 @@ import logging
 import sys
 
 from swift_hapi.engine.config import read_config
+from swift_hapi.engine.unix_socket import socket_lock
 
 LOG = logging.getLogger("swift_hapi.engine")
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -55,11 +56,12 @@ def main(argv: list[str] | None = None) -> int:
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.root.level))
     _keep_freed_memory()
 
-    # After the configuration has been found good: torch takes seconds to import.
-    from swift_hapi.engine.server import serve
-
     try:
-        return serve(config)
+        with socket_lock(config.socket):
+            # Late, because it imports torch, which takes seconds.
+            from swift_hapi.engine.server import serve
+
+            return serve(config)
     except (OSError, KeyError) as error:
         LOG.critical("cannot start: %s", error)
         return 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 
 from starlette.requests import Request
@@ -25,6 +26,8 @@ from swift_hapi.engine.workers import call
 from swift_hapi.protocol import headers
 from swift_hapi.protocol.errors import BadHeader, EngineBusy, ModelMismatch, ModelNotFound
 
+LOG = logging.getLogger(__name__)
+#: received at a time: each is read whole into memory to be checked
 _UPLOADS = 4
 
 
@@ -110,13 +113,20 @@ class ModelEndpoints:
                 await call(io, upload.discard)
 
     async def _checked(self, upload: Upload) -> ModelFile:
+        """Loading is the check; and whoever sends a model means to use it next."""
         engine, digests = self._engine, upload.digests
         known = engine.files.find(digests.hex)
+        if known is not None:
+            try:
+                async with engine.memory.use(known, engine.limits.deadline):
+                    return known
+            except (OSError, ModelMismatch) as error:
+                LOG.error("model file %s cannot be used: %s", known.path, error)
+                engine.files.cached.drop(known.hex)
         candidate = ModelFile(digests.hex, digests.md5, digests.size, upload.path, ACCOUNT)
         try:
-            # Loading is the check; whoever sends a model means to use it next.
-            async with engine.memory.use(known or candidate, engine.limits.deadline):
-                return known or engine.files.cached.add(upload)
+            async with engine.memory.use(candidate, engine.limits.deadline):
+                return engine.files.cached.add(upload)
         except OSError as error:
             # Another upload of the same file was being loaded and was given up.
             raise EngineBusy(

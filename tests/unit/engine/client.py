@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -43,7 +44,9 @@ def ask(path: Path, method: str, url: str, body: bytes | None = None, headers=No
     """One request on a connection of its own, the body sent without waiting."""
     connection = UnixConnection(path)
     try:
-        connection.request(method, url, body, headers or {})
+        # An early answer closes the connection, and is there to be read all the same.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.request(method, url, body, headers or {})
         answer = connection.getresponse()
         return Answer(answer.status, answer.headers, answer.read())
     finally:

@@ -25,6 +25,7 @@ from tests.unit.engine.client import Answer, ask
 
 SIDE = 64
 TRANSFORM = f"resize={SIDE + 8}, crop={SIDE}, mean=(0.485 0.456 0.406), std=(0.229 0.224 0.225)"
+BATCH = 4  #: micro-batch of the shared engine
 START_TIMEOUT = 120
 
 
@@ -71,6 +72,12 @@ def jpeg(seed: int, width: int = 90, height: int = 80) -> bytes:
     Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC).save(
         stream, "JPEG", quality=90
     )
+    return stream.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
     return stream.getvalue()
 
 
@@ -158,7 +165,7 @@ class EngineProcess:
 def engine(tmp_path_factory, models):
     """One engine for all tests that leave it as it was; ``net1`` is the operator's."""
     directory = tmp_path_factory.mktemp("engine")
-    process = EngineProcess(directory, batch_size=4, max_samples=40, max_output_bytes="4 MiB")
+    process = EngineProcess(directory, batch_size=BATCH, max_samples=40, max_output_bytes="4 MiB")
     (directory / "models" / "net1.safetensors").write_bytes(models[0].path.read_bytes())
     try:
         yield process.start()

@@ -1,0 +1,184 @@
+"""Admission, limits, deadlines and leaving clients, on a real engine with room for one."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from swift_hapi.protocol import payload
+from tests.unit.engine.client import Expecting, ask, ask_expecting
+from tests.unit.engine.conftest import EngineProcess, feature_headers, post, shard
+
+#: 40 of these take seconds
+SLOW = {"X_Hapi_Transform": "crop=512", "X_Hapi_Batch_Size": "1"}
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory, models):
+    """One place; one request per account (one more account may wait); a quick no."""
+    directory = tmp_path_factory.mktemp("narrow")
+    process = EngineProcess(
+        directory,
+        queue_depth=1,
+        account_concurrency=1,
+        admission_timeout="0.2",
+        retry_after=7,
+        memory_budget="512 MiB",
+    )
+    (directory / "models" / "net1.safetensors").write_bytes(models[0].path.read_bytes())
+    try:
+        process.start()
+        # So that the model is in memory, and no request waits for its loading.
+        process.wait_until(lambda: head(process, models).status == 200)
+        yield process
+    finally:
+        process.stop()
+
+
+def head(engine, models):
+    return ask(engine.socket, "HEAD", "/v1/features", headers=feature_headers(models[0].digest))
+
+
+def expecting(engine, models, body: bytes, **headers) -> Expecting:
+    return Expecting(
+        engine.socket,
+        "POST",
+        "/v1/features",
+        len(body),
+        feature_headers(models[0].digest, **headers),
+    )
+
+
+def test_no_place_is_said_before_the_body(narrow, models):
+    body = shard(2)
+    with expecting(narrow, models, body) as first:
+        first.wait_for_100()
+        with expecting(narrow, models, body, X_Hapi_Account="AUTH_other") as second:
+            answer = second.answer()
+        assert (answer.status, answer.problem) == (503, "engine-busy")
+        assert answer.headers["Retry-After"] == "7"
+        assert answer.headers["Connection"] == "close"
+        assert answer.json()["retryable"] is True
+        first.send(body)
+        assert first.answer().status == 200
+    narrow.wait_until(narrow.idle)
+
+
+def test_one_account_cannot_take_more_than_its_share(narrow, models):
+    body = shard(2)
+    with expecting(narrow, models, body) as first:
+        first.wait_for_100()
+        with expecting(narrow, models, body) as second:
+            answer = second.answer()
+        assert (answer.status, answer.problem) == (429, "account-limit")
+        assert "AUTH_test" in answer.json()["detail"]
+        assert answer.headers["Retry-After"] == "7"
+        assert answer.headers["Connection"] == "close"
+    narrow.wait_until(narrow.idle)
+    answer = ask_expecting(
+        narrow.socket, "POST", "/v1/features", body, feature_headers(models[0].digest)
+    )
+    assert answer.status == 200
+
+
+def test_an_object_that_never_fits(narrow, models):
+    """It is within max_object_bytes; it is the memory budget that says no, and for good."""
+    length = narrow.status()["queue"]["object_bytes_capacity"] // 2 + 1
+    headers = feature_headers(models[0].digest)
+    with Expecting(narrow.socket, "POST", "/v1/features", length, headers) as request:
+        answer = request.answer()
+    assert (answer.status, answer.problem) == (413, "too-large")
+    assert "memory" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("sent", [0, 1000])
+def test_leaving_before_the_body_is_sent(narrow, models, sent):
+    gone = narrow.status()["counters"]["clients_gone"]
+    body = shard(2)
+    with expecting(narrow, models, body) as request:
+        request.wait_for_100()
+        request.send(body[:sent])
+    narrow.wait_until(narrow.idle)
+    assert narrow.status()["counters"]["clients_gone"] == gone + 1
+
+
+def test_leaving_during_the_computation(narrow, models):
+    before = narrow.status()["counters"]
+    body = shard(40)
+    with expecting(narrow, models, body, **SLOW) as request:
+        request.wait_for_100()
+        request.send(body)
+        narrow.wait_until(
+            lambda: narrow.status()["counters"]["bytes_in"] == before["bytes_in"] + len(body)
+        )
+    narrow.wait_until(narrow.idle)
+    after = narrow.status()["counters"]
+    assert after["clients_gone"] == before["clients_gone"] + 1
+    assert after["samples"] == before["samples"]
+
+
+def test_deadline_passes_while_the_body_is_awaited(narrow, models):
+    body = shard(2)
+    with expecting(narrow, models, body, X_Hapi_Deadline="0.3") as request:
+        request.wait_for_100()
+        answer = request.answer()
+    assert (answer.status, answer.problem) == (504, "deadline-exceeded")
+    assert answer.headers["Connection"] == "close"
+    narrow.wait_until(narrow.idle)
+
+
+def test_deadline_passes_during_the_computation(narrow, models):
+    body = shard(40)
+    samples = narrow.status()["counters"]["samples"]
+    answer = post(
+        narrow, body, feature_headers(models[0].digest, X_Hapi_Deadline="0.3", **SLOW)
+    )
+    assert (answer.status, answer.problem) == (504, "deadline-exceeded")
+    narrow.wait_until(narrow.idle)
+    assert narrow.status()["counters"]["samples"] == samples
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00\xff\x13\x37" * 100,
+        b"\r\n\r\n",
+        b"POST /v1/features HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/features HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"POST /v1/features HTTP/9.9\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /v1/status HTTP/1.1\r\nX: " + b"y" * 200_000,
+        b"POST /v1/features HTTP/1.1\r\nHost: e\r\nX-Hapi-Model: \xff\xfe\r\n\r\n",
+        b"GET /readyz HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ],
+)
+def test_garbage_on_the_socket(narrow, garbage):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(60)
+        client.connect(str(narrow.socket))
+        client.sendall(garbage)
+        client.shutdown(socket.SHUT_WR)
+        try:
+            while client.recv(65536):
+                pass
+        except ConnectionResetError:
+            pass
+    assert narrow.process.poll() is None
+    assert ask(narrow.socket, "GET", "/readyz").status == 200
+    narrow.wait_until(narrow.idle)
+
+
+def test_concurrent_requests_all_get_their_own(engine, models):
+    """Requests interleave their micro-batches; nobody gets another's features."""
+    bodies = [shard(count) for count in (9, 5, 7, 3, 8, 6)]
+    alone = [post(engine, body, feature_headers(models[0].digest)).body for body in bodies]
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        together = list(
+            pool.map(
+                lambda body: post(engine, body, feature_headers(models[0].digest)).body, bodies
+            )
+        )
+    assert together == alone
+    assert [len(payload.decode(body)) for body in together] == [9, 5, 7, 3, 8, 6]

@@ -1,0 +1,142 @@
+"""Models over the socket: looked up, received, checked, kept, dropped."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.unit.engine.client import Expecting, ask, ask_expecting
+from tests.unit.engine.conftest import EngineProcess, feature_headers, post, shard
+
+MODEL = "X-Hapi-Model"
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory, models):
+    """An engine with room in memory for one of the two models."""
+    size = models[0].path.stat().st_size
+    process = EngineProcess(
+        tmp_path_factory.mktemp("own"),
+        max_loaded_bytes=size * 3 // 2,
+        admission_timeout="0.5",
+        max_model_bytes=size * 2,
+    )
+    try:
+        yield process.start()
+    finally:
+        process.stop()
+
+
+def put(engine, hex_: str, body: bytes):
+    return ask_expecting(engine.socket, "PUT", f"/v1/models/{hex_}", body)
+
+
+def head(engine, reference: str):
+    return ask(engine.socket, "HEAD", f"/v1/models/{reference}")
+
+
+def test_operator_model_by_name_and_digest(engine, models):
+    md5 = hashlib.md5(models[0].path.read_bytes()).hexdigest()
+    for reference in ("net1", models[0].hex):
+        answer = head(engine, reference)
+        assert answer.status == 200
+        assert answer.headers[MODEL] == models[0].digest
+        assert answer.headers["X-Hapi-Model-Md5"] == md5
+        assert answer.headers["X-Hapi-Model-Scope"] == "operator"
+    for reference in ("net9", "0" * 64, "..%2F..%2Fetc", "net1.safetensors"):
+        assert head(engine, reference).status == 404
+
+
+def test_features_by_the_operators_name(engine, models):
+    answer = post(engine, shard(1), feature_headers("net1"))
+    assert answer.status == 200
+    assert answer.headers[MODEL] == models[0].digest
+
+
+def test_refused_uploads(own, models):
+    first, second = models
+    data = second.path.read_bytes()
+    answer = put(own, first.hex, data)
+    assert (answer.status, answer.problem) == (409, "model-mismatch")
+    assert second.hex in answer.json()["detail"]
+
+    for bad in (b"no extractor at all", data[:-1000], data[: 1 << 16] + data[1 << 17 :]):
+        answer = put(own, hashlib.sha256(bad).hexdigest(), bad)
+        assert (answer.status, answer.problem) == (422, "model-invalid")
+        assert head(own, hashlib.sha256(bad).hexdigest()).status == 404
+
+    with Expecting(own.socket, "PUT", f"/v1/models/{first.hex}", 3 * len(data)) as request:
+        answer = request.answer()
+    assert (answer.status, answer.problem) == (413, "too-large")
+    assert answer.headers["Connection"] == "close"
+    answer = ask(own.socket, "PUT", "/v1/models/ABC", b"x")
+    assert (answer.status, answer.problem) == (400, "bad-header")
+
+    with Expecting(own.socket, "PUT", f"/v1/models/{second.hex}", len(data)) as request:
+        request.wait_for_100()
+        request.send(data[:100_000])
+    cache = own.directory / "cache"
+    own.wait_until(lambda: not list(cache.glob(".upload-*")))
+
+
+def test_put_of_a_known_digest_is_checked_all_the_same(engine, models):
+    """Else who knows the digest of a secret model could claim to have its bytes."""
+    answer = put(engine, models[0].hex, b"garbage under a known digest")
+    assert (answer.status, answer.problem) == (409, "model-mismatch")
+
+
+def test_post_tells_the_digest(own, models):
+    answer = ask_expecting(own.socket, "POST", "/v1/models", models[1].path.read_bytes())
+    assert answer.status == 201
+    assert answer.headers[MODEL] == models[1].digest
+    answer = head(own, models[1].hex)
+    assert answer.headers["X-Hapi-Model-Scope"] == "account"
+    md5 = hashlib.md5(models[1].path.read_bytes()).hexdigest()
+    assert answer.headers["X-Hapi-Model-Md5"] == md5
+
+
+def test_concurrent_puts_of_one_model(own, models):
+    data = models[1].path.read_bytes()
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda _: put(own, models[1].hex, data), range(3)))
+    assert [answer.status for answer in answers] == [201] * 3
+    assert not list((own.directory / "cache").glob(".upload-*"))
+    assert len(list((own.directory / "cache").glob(f"{models[1].hex}-*"))) == 1
+    assert own.status()["models"]["loaded"] == [models[1].digest]
+
+
+def test_memory_holds_what_is_in_use(own, models):
+    for model in models:
+        assert put(own, model.hex, model.path.read_bytes()).status == 201
+    assert own.status()["models"]["loaded"] == [models[1].digest]
+
+    body = shard(1)
+    headers = feature_headers(models[1].digest)
+    with Expecting(own.socket, "POST", "/v1/features", len(body), headers) as request:
+        request.wait_for_100()
+        answer = post(own, body, feature_headers(models[0].digest))
+        assert (answer.status, answer.problem) == (503, "engine-busy")
+        request.send(body)
+        assert request.answer().status == 200
+    own.wait_until(lambda: own.status()["models"]["loaded"] == [models[0].digest])
+    assert post(own, body, feature_headers(models[0].digest)).status == 200
+
+
+def test_hangup_reads_the_operators_directory_anew(own, models):
+    directory = own.directory / "models"
+    (directory / "late.safetensors").write_bytes(models[0].path.read_bytes())
+    (directory / "not a name.safetensors").write_bytes(b"x")
+    assert head(own, "late").status == 404
+    own.process.send_signal(signal.SIGHUP)
+    own.wait_until(lambda: head(own, "late").status == 200)
+    assert own.status()["models"]["operator"] == {"late": models[0].digest}
+    assert head(own, models[0].hex).headers["X-Hapi-Model-Scope"] == "operator"
+
+    (directory / "late.safetensors").write_bytes(b"no extractor")
+    own.process.send_signal(signal.SIGHUP)
+    own.wait_until(lambda: head(own, "late").headers[MODEL] != models[0].digest)
+    answer = post(own, shard(1), feature_headers("late"))
+    assert (answer.status, answer.problem) == (422, "model-invalid")
