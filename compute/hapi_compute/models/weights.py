@@ -130,10 +130,15 @@ def apply_state_dict(module: nn.Module, state: Mapping[str, torch.Tensor], sourc
 
 
 def randomise_statistics(module: nn.Module, seed: int) -> None:
-    """Draw the running statistics of all batch norms, mildly: fresh ones would make the layer
-    the identity, and hide whether they are used."""
+    """Draw the running statistics of all batch norms, mildly, and what starts as zero: fresh
+    ones would make the layer the identity or its output constant, and hide whether it is used.
+    """
     generator = torch.Generator().manual_seed(seed)
     for part in module.modules():
         if isinstance(part, _BatchNorm) and part.running_mean is not None:
             part.running_mean.normal_(0, 0.1, generator=generator)
             part.running_var.uniform_(0.5, 1.5, generator=generator)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim > 1 and not parameter.any():
+                parameter.normal_(0, 0.02, generator=generator)
