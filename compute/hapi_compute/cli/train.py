@@ -12,7 +12,7 @@ HELP = "fine-tune a pretrained model on images in Swift"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from hapi_compute.train.config import OPTIMIZERS, SCHEDULES, TrainConfig
+    from hapi_compute.train.config import ENCODINGS, OPTIMIZERS, SCHEDULES, TrainConfig
 
     defaults = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
 
@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(work, "prefetch_bytes", "bound of the same in bytes", type=options.size, metavar="SIZE")
     option(work, "concurrency", "requests at once", type=int, metavar="N")
     option(work, "micro_batch", "samples the store runs at once", type=int, metavar="N")
+    option(work, "encoding", "of features on the wire", choices=ENCODINGS)
     option(work, "threads", "torch's CPU threads (default: torch's choice)", type=int, metavar="N")
     option(work, "decode_threads", "decoders (default: one for each CPU)", type=int, metavar="N")
     option(work, "out", "directory for checkpoint and model", metavar="DIR")
@@ -74,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
 
     names = [field.name for field in dataclasses.fields(TrainConfig)]
     config = TrainConfig(**{name: getattr(args, name) for name in names})
-    report = train.run(config, options.client(args), for_terminal())
+    with for_terminal() as progress:
+        report = train.run(config, options.client(args), progress)
     # Where the JSON goes to stdout, nothing else may.
     print(report.table(), file=sys.stderr if args.json == "-" else sys.stdout)
     options.write_json(args.json, report.to_dict())

@@ -146,11 +146,16 @@ def _from_tars(
     return Dataset(url, shards, _numbered(num_classes), stray)
 
 
+def _folder(path: str) -> str:
+    """Name of the folder that ``path`` lies in, empty parts ("a//b.jpg") left aside."""
+    return next((part for part in reversed(path.split("/")[:-1]) if part), "")
+
+
 def _from_folders(
     url: SwiftUrl, objects: list[ObjectInfo], stray: int, num_classes: int | None
 ) -> Dataset:
     root = f"{url.prefix}/" if url.prefix else ""
-    folders = [each.name[len(root) :].rpartition("/")[0].rpartition("/")[2] for each in objects]
+    folders = [_folder(each.name[len(root) :]) for each in objects]
     for each, folder in zip(objects, folders, strict=True):
         if not folder:
             raise DatasetError(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from hapi_compute.store.names import SwiftUrl
 from swift_hapi.protocol.errors import BadTransform
+from swift_hapi.protocol.headers import ENCODINGS
 from swift_hapi.protocol.transform import TransformSpec, parse_transform
 
 OPTIMIZERS = ("adamw", "sgd")
@@ -18,7 +19,7 @@ _WITHOUT_INFLUENCE = frozenset(
     {
         "split", "prefetch", "concurrency", "micro_batch", "threads", "decode_threads", "out",
         "resume", "require_pushdown", "prefetch_bytes", "test", "test_transform",
-        "checkpoint_seconds",
+        "checkpoint_seconds", "encoding",
     }
 )  # fmt: skip
 
@@ -44,6 +45,7 @@ class TrainConfig:
     :param prefetch_bytes: bound of the same in bytes
     :param concurrency: requests at once
     :param micro_batch: samples that the storage tier runs at once, at most
+    :param encoding: content coding of features on the wire; zstd pays on slow networks
     :param threads: torch's CPU threads; None leaves torch's choice
     :param decode_threads: threads that decode on the compute tier; None: one for each CPU
     :param out: directory for checkpoint and model; None writes nothing
@@ -76,6 +78,7 @@ class TrainConfig:
     prefetch_bytes: int = 256 << 20
     concurrency: int = 2
     micro_batch: int = 32
+    encoding: str = "identity"
     threads: int | None = None
     decode_threads: int | None = None
     out: str | None = None
@@ -109,7 +112,11 @@ class TrainConfig:
         self._check_range("lr", 0, 1000)
         self._check_range("weight_decay", 0, 1000)
         self._check_range("momentum", 0, 0.9999)
-        for name, choices in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+        for name, choices in (
+            ("optimizer", OPTIMIZERS),
+            ("schedule", SCHEDULES),
+            ("encoding", ENCODINGS),
+        ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r}: want {' or '.join(choices)}")
         if self.resume and self.out is None:

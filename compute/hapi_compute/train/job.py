@@ -89,7 +89,7 @@ def run(config: TrainConfig, store: SwiftClient, progress: Progress | None = Non
             totals(brought)
             return found
 
-        saver = _Saver(config, dataset, extractor, trainable, optimizer)
+        saver = _Saver(config, dataset, extractor, trainable, optimizer, timings)
         state = saver.load(progress)
         hooks = loop.Hooks(
             progress,
@@ -101,9 +101,10 @@ def run(config: TrainConfig, store: SwiftClient, progress: Progress | None = Non
         if test is not None:
             report.test_accuracy = evaluate(test)
     if config.out is not None:
-        product.write(
-            Path(config.out), config, whole, extractor, trainable, input_shape, num_classes
-        )
+        with timings.measure("write"):
+            product.write(
+                Path(config.out), config, whole, extractor, trainable, input_shape, num_classes
+            )
     report.epochs, report.step_losses = state.epochs, state.step_losses
     report.samples = state.epochs[-1].samples
     report.timings = timings.snapshot()
@@ -158,7 +159,8 @@ def _plan(
 class _Saver:
     """Writes checkpoints at the end of epochs, and within long ones."""
 
-    def __init__(self, config, dataset, extractor, trainable, optimizer):
+    def __init__(self, config, dataset, extractor, trainable, optimizer, timings):
+        self._timings = timings
         self._path = None if config.out is None else Path(config.out, checkpoint.NAME)
         self._resume = config.resume
         self._every = config.checkpoint_seconds
@@ -178,5 +180,6 @@ class _Saver:
         if self._path is None:
             return
         if end_of_epoch or time.monotonic() - self._last >= self._every:
-            checkpoint.save(self._path, self._identity, state, self._model, self._optimizer)
+            with self._timings.measure("write"):
+                checkpoint.save(self._path, self._identity, state, self._model, self._optimizer)
             self._last = time.monotonic()

@@ -52,6 +52,7 @@ class Pipeline:
             cut=self.cut.name,
             cut_bytes=self.cut.bytes,
             micro_batch=self.config.micro_batch,
+            encoding=self.config.encoding,
             model_container=self.model_container,
             required=self.config.require_pushdown,
         )

@@ -12,6 +12,12 @@ _LINE_EVERY = 10.0  #: seconds between two lines about one epoch
 class Progress:
     """Tells nothing; the others override what they show."""
 
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        """Tidy the terminal up, after a failure too."""
+
     def note(self, text: str) -> None:
         """Something worth knowing, once."""
 
@@ -54,6 +60,10 @@ class Bars(Progress):
 
         self._tqdm = tqdm
         self._bar = None
+
+    def __exit__(self, *_exc) -> None:
+        if self._bar is not None:
+            self._bar.close()
 
     def note(self, text: str) -> None:
         self._tqdm.write(text, file=sys.stderr)

@@ -9,7 +9,7 @@ from hapi_compute.train.plan import Plan
 from hapi_compute.train.state import EpochRecord
 
 #: steps on the compute tier that are always reported, in this order
-STEPS = ("start", "wait", "frozen", "trainable", "evaluate", "decode", "fallback_head")
+STEPS = ("start", "wait", "frozen", "trainable", "evaluate", "write", "decode", "fallback_head")
 STORAGE_STEPS = ("queue", "read", "decode", "infer", "encode")
 
 
@@ -17,9 +17,9 @@ STORAGE_STEPS = ("queue", "read", "decode", "infer", "encode")
 class Report:
     """One run.
 
-    ``timings`` are seconds: ``start``, ``wait``, ``frozen``, ``trainable`` and ``evaluate`` of
-    the training thread, ``decode`` and ``fallback_head`` summed over the threads beside it;
-    ``storage`` is the sum over all answers of what the storage tier says in ``Server-Timing``.
+    ``timings`` are seconds: ``start``, ``wait``, ``frozen``, ``trainable``, ``evaluate`` and
+    ``write`` of the training thread, ``decode`` and ``fallback_head`` summed over the threads
+    beside it; ``storage`` is the sum over all answers of what the storage tier says in ``Server-Timing``.
     """
 
     plan: Plan
