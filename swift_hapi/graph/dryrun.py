@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from swift_hapi.graph import aliasing, functions, ir
 from swift_hapi.graph.ir import Graph, Node
@@ -91,21 +92,32 @@ def _check_arguments(node: Node, args: tuple) -> None:
                 raise ModelInvalid(f"node '{node.name}' takes a very long tensor apart")
 
 
-def _check_result(node: Node, value: object, limit: int) -> None:
-    if torch.is_tensor(value):
-        if value.numel() * value.element_size() > limit:
-            raise ModelInvalid(
-                f"node '{node.name}' makes a tensor of shape {list(value.shape)}, "
-                f"more than {limit} bytes"
-            )
-    elif isinstance(value, int):
+def _check_result(node: Node, value: object) -> None:
+    if isinstance(value, int):
         if abs(value) > MAX_INT:
             raise ModelInvalid(f"node '{node.name}' makes a huge integer")
     elif isinstance(value, (tuple, list)):
         if len(value) > MAX_SEQUENCE:
             raise ModelInvalid(f"node '{node.name}' makes a huge sequence")
         for item in value:
-            _check_result(node, item, limit)
+            _check_result(node, item)
+
+
+class _Watch(TorchDispatchMode):
+    """Sees every tensor that is made, also inside of a module, and stops at one too large."""
+
+    def __init__(self, limit: int):
+        super().__init__()
+        self._limit = limit
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
+            if torch.is_tensor(tensor) and tensor.nbytes > self._limit:
+                raise ModelInvalid(
+                    f"a tensor of shape {list(tensor.shape)}, more than {self._limit} bytes"
+                )
+        return out
 
 
 def dry_run(
@@ -124,7 +136,7 @@ def dry_run(
     resolve = resolver(model)
     values: dict[str, object] = {}
     dependent = ir.input_dependent(model.graph.nodes, model.graph.input)
-    with torch.no_grad():
+    with torch.no_grad(), _Watch(limit):
         for node in model.graph.nodes:
             if node.op == ir.INPUT:
                 value = x
@@ -143,7 +155,7 @@ def dry_run(
                         f"node '{node.name}' does not run on input "
                         f"{'x'.join(map(str, input_shape))}: {str(error)[:200]}"
                     ) from error
-            _check_result(node, value, limit)
+            _check_result(node, value)
             values[node.name] = value
             if on_node is not None:
                 on_node(node, value)
