@@ -25,4 +25,5 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):
         return False
     settings = ((_M_ARENA_MAX, 1), (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1))
-    return all([mallopt(option, value) for option, value in settings])
+    done = [mallopt(option, value) for option, value in settings]
+    return all(done)
