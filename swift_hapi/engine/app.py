@@ -45,20 +45,35 @@ def _route(path: str) -> str:
     return path if path in _ROUTES else "other"
 
 
-class CountAnswers:
-    """ASGI middleware: one more answer of this route and status."""
+class Outermost:
+    """ASGI middleware around everything: counts answers, and has one for the requests that the
+    server cancels at the end of ``drain_timeout``."""
 
     def __init__(self, app: ASGIApp, engine: Engine):
         self._app = app
         self._requests = engine.metrics.requests
+        self._retry_after = engine.config.retry_after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
         async def counted(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 self._requests.labels(_route(scope["path"]), str(message["status"])).inc()
             await send(message)
 
-        await self._app(scope, receive, counted if scope["type"] == "http" else send)
+        try:
+            await self._app(scope, receive, counted)
+        except asyncio.CancelledError:
+            if started:
+                raise
+            error = EngineUnavailable("the engine is shutting down", retry_after=self._retry_after)
+            await problem(Request(scope), error)(scope, receive, counted)
 
 
 def make_app(engine: Engine, give_up: Callable[[], None]) -> ASGIApp:
@@ -71,7 +86,7 @@ def make_app(engine: Engine, give_up: Callable[[], None]) -> ASGIApp:
 
     async def readyz(request: Request) -> Response:
         if not engine.ready:
-            raise EngineUnavailable("warming up", retry_after=1)
+            return problem(request, EngineUnavailable("warming up", retry_after=1))
         return PlainTextResponse("ok\n")
 
     async def show_metrics(request: Request) -> Response:
@@ -143,4 +158,4 @@ def make_app(engine: Engine, give_up: Callable[[], None]) -> ASGIApp:
         },
         lifespan=lifespan,
     )
-    return CountAnswers(app, engine)
+    return Outermost(app, engine)

@@ -18,7 +18,8 @@ class Ask:
     """One request's headers, parsed.
 
     ``account`` is charged with the work; ``path`` is the object's quoted path; ``deadline``
-    is in seconds from the arrival of the headers.
+    is in seconds, from the arrival of the headers until all is computed, and once more for
+    taking the answer.
     """
 
     request: FeatureRequest

@@ -29,10 +29,9 @@ class FeaturesEndpoint:
             work = FeatureCall(self._engine, request, ask).answer(held)
             response = await guarded(work, connection.gone, ask.deadline)
             close_if_unread(request, response)
-            # A client that does not take its answer must not keep its place for ever.
-            patience = asyncio.get_running_loop().call_later(
-                self._engine.limits.deadline, connection.abort
-            )
+            # A client that does not take its answer must not keep its place for ever. Cut off, it
+            # sees fewer bytes than Content-Length says.
+            patience = asyncio.get_running_loop().call_later(ask.deadline, connection.abort)
             try:
                 await response(scope, receive, send)
             finally:

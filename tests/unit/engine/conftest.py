@@ -143,7 +143,7 @@ class EngineProcess:
         while not condition():
             if time.monotonic() > until:
                 pytest.fail(f"condition not met in {timeout} s\n{self.log.read_text()}")
-            time.sleep(0.01)
+            time.sleep(0.02)
 
     def status(self) -> dict:
         return ask(self.socket, "GET", "/v1/status").json()

@@ -140,6 +140,28 @@ def test_deadline_passes_during_the_computation(narrow, models):
     assert narrow.status()["counters"]["samples"] == samples
 
 
+def test_answer_that_is_not_taken(narrow, models):
+    body = shard(12)
+    headers = {"X_Hapi_Transform": "crop=128", "X_Hapi_Deadline": "5"}
+    request = Expecting(
+        narrow.socket,
+        "POST",
+        "/v1/features",
+        len(body),
+        feature_headers(models[0].digest, "maxpool", **headers),
+    )
+    samples = narrow.status()["counters"]["samples"]
+    with request:
+        request.wait_for_100()
+        request.send(body)
+        narrow.wait_until(lambda: narrow.status()["counters"]["samples"] == samples + 12)
+        assert not narrow.idle()
+        narrow.wait_until(narrow.idle)
+        answer = request.answer()
+    assert answer.status == 200
+    assert len(answer.body) < int(answer.headers["Content-Length"])
+
+
 @pytest.mark.parametrize(
     "garbage",
     [

@@ -28,7 +28,7 @@ def refuses(engine: EngineProcess) -> bool:
 
 def test_a_life(tmp_path, models):
     """Started; killed; started again with what it had; terminated while it works."""
-    own = EngineProcess(tmp_path, socket_mode="0660")
+    own = EngineProcess(tmp_path, socket_mode="0660", drain_timeout=3)
     try:
         own.start()
         assert stat.S_IMODE(own.socket.stat().st_mode) == 0o660
@@ -56,13 +56,20 @@ def test_a_life(tmp_path, models):
         check_damage(own, models[1])
 
         headers = feature_headers(models[0].digest)
-        with Expecting(own.socket, "POST", "/v1/features", len(body), headers) as request:
+        with (
+            Expecting(own.socket, "POST", "/v1/features", len(body), headers) as request,
+            Expecting(own.socket, "POST", "/v1/features", len(body), headers) as silent,
+        ):
             request.wait_for_100()
+            silent.wait_for_100()
             request.send(body[:2000])
             own.process.send_signal(signal.SIGTERM)
             own.wait_until(lambda: refuses(own))
             request.send(body[2000:])
             assert request.answer().body == before.body
+            # One that never sends is waited for no longer than drain_timeout.
+            answer = silent.answer()
+            assert (answer.status, answer.problem) == (503, "engine-unavailable")
         assert own.process.wait(60) == 0
         assert not own.socket.exists()
     finally:
