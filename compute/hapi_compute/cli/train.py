@@ -58,8 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(work, "concurrency", "requests at once", type=int, metavar="N")
     option(work, "micro_batch", "samples the store runs at once", type=int, metavar="N")
     option(work, "encoding", "of features on the wire", choices=ENCODINGS)
-    option(work, "threads", "torch's CPU threads (default: torch's choice)", type=int, metavar="N")
-    option(work, "decode_threads", "decoders (default: one for each CPU)", type=int, metavar="N")
+    option(work, "threads", "torch's CPU threads (default: CPUs that do not decode)",
+           type=int, metavar="N")  # fmt: skip
+    option(work, "decode_threads", "decoders (default: half the CPUs)", type=int, metavar="N")
     option(work, "out", "directory for checkpoint and model", metavar="DIR")
     option(work, "resume", "go on from the checkpoint in --out", action="store_true")
     option(work, "checkpoint_seconds", "between checkpoints", type=float, metavar="S")

@@ -46,8 +46,9 @@ class TrainConfig:
     :param concurrency: requests at once
     :param micro_batch: samples that the storage tier runs at once, at most
     :param encoding: content coding of features on the wire; zstd pays on slow networks
-    :param threads: torch's CPU threads; None leaves torch's choice
-    :param decode_threads: threads that decode on the compute tier; None: one for each CPU
+    :param threads: torch's CPU threads; None: one for each CPU that does not decode
+    :param decode_threads: threads that decode on the compute tier; None: one for every second
+        CPU. More threads than CPUs, both kinds together, are far slower than fewer
     :param out: directory for checkpoint and model; None writes nothing
     :param resume: go on from the checkpoint in ``out`` if there is one
     :param checkpoint_seconds: at most so much work of an epoch is lost; 0: after every step

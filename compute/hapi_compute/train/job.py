@@ -6,8 +6,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from hapi_compute.data import order
 from hapi_compute.data.batches import EpochTotals
 from hapi_compute.data.listing import Dataset, align, pin
@@ -26,6 +24,7 @@ from hapi_compute.train.progress import Progress
 from hapi_compute.train.report import Report
 from hapi_compute.train.state import RunState
 from hapi_compute.train.task import TransferTask
+from hapi_compute.train.threads import shared_cpus
 from hapi_compute.train.upload_model import ensure_uploaded
 from swift_hapi.graph.allocator import keep_freed_memory
 from swift_hapi.graph.extractor import Extractor
@@ -45,8 +44,6 @@ def run(config: TrainConfig, store: SwiftClient, progress: Progress | None = Non
     progress = progress or Progress()
     keep_freed_memory()
     started, counted = time.perf_counter(), store.counters.snapshot()
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
     timings = Timings()
     with timings.measure("start"):
         whole = pin(store, SwiftUrl.parse(config.dataset), config.num_classes)
@@ -75,7 +72,7 @@ def run(config: TrainConfig, store: SwiftClient, progress: Progress | None = Non
         for step, seconds in brought.storage.items():
             report.storage[step] = report.storage.get(step, 0.0) + seconds
 
-    with decode_pool(config) as pool:
+    with shared_cpus(config, raw=plan.cut is None), decode_pool(config) as pool:
         pipeline = Pipeline(
             config, store, extractor, input_shape, plan.cut, model_container, num_classes,
             timings, pool,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,14 +15,14 @@ from hapi_compute.data.timings import Timings
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.train.config import TrainConfig
 from hapi_compute.train.task import LocalHead
+from hapi_compute.train.threads import decode_threads
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.protocol.transform import TransformSpec
 
 
 def decode_pool(config: TrainConfig) -> ThreadPoolExecutor:
-    threads = config.decode_threads or os.cpu_count() or 1
-    return ThreadPoolExecutor(threads, thread_name_prefix="hapi-decode")
+    return ThreadPoolExecutor(decode_threads(config), thread_name_prefix="hapi-decode")
 
 
 @dataclass(frozen=True)

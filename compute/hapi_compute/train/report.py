@@ -19,7 +19,8 @@ class Report:
 
     ``timings`` are seconds: ``start``, ``wait``, ``frozen``, ``trainable``, ``evaluate`` and
     ``write`` of the training thread, ``decode`` and ``fallback_head`` summed over the threads
-    beside it; ``storage`` is the sum over all answers of what the storage tier says in ``Server-Timing``.
+    beside it; ``storage`` is the sum over all answers of what the storage tier says in
+    ``Server-Timing``.
     """
 
     plan: Plan
