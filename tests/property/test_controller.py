@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -33,8 +34,9 @@ from swift_hapi.engine.control.waterfill import deal, fill, split
 BUDGET = 1000
 CONFIG = ControlConfig(
     depth=2, batch_wait=1.0, places=8, room=4, turn_seconds=3.0, turn_batches=3, patience=4,
-    grow_after=2,
+    grow_after=2, input_share=0.35, output_share=0.35,
 )
+DOOR = 350
 SPECS = [
     LaneSpec(LaneKey("a", "x", (3,)), 100, 20, 10, 2, b_min=1, b_max=8, sample_seconds=1.0),
     LaneSpec(LaneKey("a", "y", (3,)), 100, 20, 25, 2, b_min=2, b_max=8, sample_seconds=1.0),
@@ -43,6 +45,12 @@ SPECS = [
     LaneSpec(LaneKey("d", "x", (3,)), 300, 10, 90, 3, b_min=1, b_max=4, sample_seconds=1.0),
 ]
 SPEC_OF = {spec.key: spec for spec in SPECS}
+
+
+def least(spec):
+    """Bytes with which a lane can run alone."""
+    sample = spec.activation_bytes + CONFIG.depth * spec.decoded_bytes
+    return spec.weight_bytes + spec.workspace_bytes + spec.b_min * sample
 
 
 class ControllerMachine(RuleBasedStateMachine):
@@ -126,10 +134,10 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(
         account=st.sampled_from("pqr"),
-        size=st.integers(0, 120),
+        size=st.integers(0, 200),
         spec=st.sampled_from(SPECS),
         samples=st.integers(1, 20),
-        output=st.integers(0, 120),
+        output=st.integers(0, 250),
     )
     def submit(self, account, size, spec, samples, output):
         """A request that queues its samples as soon as it is admitted."""
@@ -148,11 +156,11 @@ class ControllerMachine(RuleBasedStateMachine):
         self.samples[name], self.output[name] = samples, output
         verdict = self.controller.enqueue(name, spec, samples, output, self.now)
         if verdict.answer is Answer.NEVER:
-            assert not self.believed or 250 + output + spec.weight_bytes + 200 > BUDGET
+            assert not self.believed or DOOR + output + least(spec) > BUDGET
             self.leave(name)
 
     @rule(
-        target=requests, account=st.sampled_from("pqr"), size=st.integers(0, 300),
+        target=requests, account=st.sampled_from("pqr"), size=st.integers(0, 400),
         patience=st.sampled_from([8.0, math.inf]),
     )
     def offer(self, account, size, patience):
@@ -160,7 +168,7 @@ class ControllerMachine(RuleBasedStateMachine):
         name = f"{account}{self.count}"
         verdict = self.controller.offer(Ticket(name, account, size, self.now + patience))
         self.news()
-        assert (verdict.answer is Answer.NEVER) == (size > BUDGET // 4)
+        assert (verdict.answer is Answer.NEVER) == (size > DOOR)
         if verdict.answer in (Answer.ADMITTED, Answer.WAITING):
             self.input[name] = size
         return name
@@ -441,7 +449,8 @@ class StarvationMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.controller = Controller([DeviceSpec("one", 500)], CONFIG)
+        config = replace(CONFIG, input_share=0.1, output_share=0.1)
+        self.controller = Controller([DeviceSpec("one", 450)], config)
         self.count = 0
         self.now = 0.0
         self.flights = []

@@ -284,11 +284,12 @@ class Device:
     def retry_after(self, nbytes: int) -> float:
         """Seconds until ``nbytes`` and a place should be free.
 
-        Bytes come free as the work ahead is done: the part of what is held that must go first,
-        in bytes or in places, times the time for all of it.
+        Bytes and places come free as the work ahead is done, at the rate at which all that is
+        held would be free when all of it is done. At least one request must be done first.
         """
         door = self.ledger.door
-        bytes_part = (door.waiting_bytes + nbytes) / max(1, self.ledger.held)
-        place_part = (door.waiting + 1) / max(1, door.holders)
-        wait = self.expected_seconds() * min(1.0, max(bytes_part, place_part))
+        short = max(0, door.waiting_bytes + nbytes - (door.cap - door.total))
+        places = max(1, door.waiting + 1 - (door.places - door.holders))
+        part = max(short / max(1, door.total), places / max(1, door.holders))
+        wait = self.expected_seconds() * part
         return min(self.config.max_retry_after, max(_LEAST_RETRY, wait))

@@ -55,7 +55,7 @@ class Scheduler:
                 if self.lanes.overdue(lane):
                     return Pause(until)
                 continue
-            wait = self._worth_waiting(lane, size, target, now, coming)
+            wait = self._worth_waiting(lane, size, now, coming)
             if wait is not None:
                 until = wait if until is None else min(until, wait)
                 continue
@@ -86,10 +86,10 @@ class Scheduler:
         )
 
     def _worth_waiting(
-        self, lane: Lane, size: int, target: int, now: float, coming: dict[str, int]
+        self, lane: Lane, size: int, now: float, coming: dict[str, int]
     ) -> float | None:
         """Until when to wait for a fuller micro-batch: briefly, and only if nothing is lost."""
-        if size >= target or size < lane.queue.waiting or size >= lane.cap:
+        if size < lane.queue.waiting or size >= lane.cap:
             return None
         if not self.flights and not coming.get(lane.key.digest):
             return None
