@@ -32,10 +32,10 @@ def image(side: int, batch: int = 2) -> torch.Tensor:
 
 
 @functools.cache
-def sample(name: str, weights: str, side: int) -> Sample:
+def sample(name: str, weights: str, side: int, batch: int = 2) -> Sample:
     torch.set_num_threads(1)
     model = load_model(name, weights).module
-    x = image(side)
+    x = image(side, batch)
     with torch.inference_mode():
         y = model(x).clone()
     return Sample(name, weights, model, make_extractor(model, None, (3, side, side)), x, y)
