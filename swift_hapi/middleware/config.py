@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from dataclasses import dataclass, fields
 
 from swift.common.utils import (
@@ -17,6 +18,7 @@ from swift_hapi.protocol.limits import Limits
 MAX_AUTH_CACHE_TIME = 60.0
 #: Linux keeps 108 bytes for the path of a unix socket, the terminating zero included.
 MAX_SOCKET_PATH = 107
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
 _FALSE = frozenset({"false", "0", "no", "off", "f", "n"})
 #: What Paste and Swift themselves put into or read from a filter's section.
@@ -47,8 +49,26 @@ def _container(value: str) -> str:
     return name
 
 
+def _seconds(value: str) -> float:
+    seconds = config_positive_float_value(value)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{value!r} is no number of seconds")
+    return seconds
+
+
 def _cache_time(value: str) -> float:
-    return config_float_value(value, minimum=0, maximum=MAX_AUTH_CACHE_TIME)
+    seconds = config_float_value(value, minimum=0, maximum=MAX_AUTH_CACHE_TIME)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{value!r} is no number of seconds")
+    return seconds
+
+
+def _bytes(value: str) -> int:
+    number, unit = value.strip(), 1
+    for suffix, factor in _UNITS.items():
+        if number.endswith(suffix):
+            number, unit = number.removesuffix(suffix).rstrip(), factor
+    return unit * config_positive_int_value(number)
 
 
 _PARSERS = {
@@ -57,14 +77,14 @@ _PARSERS = {
     "allow_anonymous": _boolean,
     "auth_cache_time": _cache_time,
     "auth_cache_size": config_positive_int_value,
-    "connect_timeout": config_positive_float_value,
-    "admission_timeout": config_positive_float_value,
-    "deadline": config_positive_float_value,
-    "max_object_bytes": config_positive_int_value,
-    "max_model_bytes": config_positive_int_value,
+    "connect_timeout": _seconds,
+    "admission_timeout": _seconds,
+    "deadline": _seconds,
+    "max_object_bytes": _bytes,
+    "max_model_bytes": _bytes,
     "max_samples": config_positive_int_value,
     "max_pixels": config_positive_int_value,
-    "max_output_bytes": config_positive_int_value,
+    "max_output_bytes": _bytes,
     "strict_pipeline": _boolean,
 }
 

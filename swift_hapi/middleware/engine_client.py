@@ -6,7 +6,10 @@ first whether it admits the request, and only then do the object's bytes move.
 
 from __future__ import annotations
 
+import errno
+import http.client
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +17,7 @@ from contextlib import contextmanager, suppress
 from swift.common.bufferedhttp import BufferedHTTPConnection
 
 from swift_hapi.middleware.client_watch import ClientWatch
-from swift_hapi.middleware.green import Timeout, green_http_client, socket
+from swift_hapi.middleware.green import Timeout, green_http_client, sleep, socket
 from swift_hapi.protocol.errors import CONTENT_TYPE, DeadlineExceeded, EngineUnavailable
 
 #: Seconds that the engine gets on top of what it allows itself, before it counts as hung.
@@ -24,13 +27,20 @@ GRACE = 5.0
 ADMISSION_GRACE = 30.0
 #: Seconds after which a client may ask again when the engine is down.
 RETRY_AFTER = 2
+#: Seconds between attempts while the engine's queue of connections is full.
+CONNECT_INTERVAL = 0.02
 #: Seconds without a byte in the middle of an answer, which the engine has complete in memory.
 STALL = 60.0
 CHUNK = 64 * 1024
 MAX_PROBLEM_BYTES = 64 * 1024
 _CONTINUE = 100
 #: What a broken or foreign peer can make http.client raise.
-_FAILURES = (OSError, green_http_client.HTTPException, ValueError)
+_FAILURES = (
+    OSError,
+    ValueError,
+    green_http_client.HTTPException,
+    http.client.HTTPException,  # Swift parses the headers of a 100 with the original
+)
 
 
 def unavailable(why: str) -> EngineUnavailable:
@@ -50,7 +60,14 @@ class _Connection(BufferedHTTPConnection):
     def connect(self):
         self._connected_time = time.time()
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.connect(self._socket_path)
+        # Where the listener's queue is full, a unix socket says EAGAIN and there is nothing to
+        # wait on: eventlet's own connect would spin.
+        self.sock.setblocking(False)
+        while (code := self.sock.connect_ex(self._socket_path)) == errno.EAGAIN:
+            sleep(CONNECT_INTERVAL)
+        if code:
+            raise OSError(code, os.strerror(code))
+        self.sock.setblocking(True)
 
 
 class EngineAnswer:
@@ -200,6 +217,8 @@ class EngineClient:
     def _pump(connection, chunks: Iterable[bytes], watch: ClientWatch, deadline: float) -> None:
         for chunk in chunks:
             watch.check()
+            if time.monotonic() >= deadline + GRACE:
+                raise DeadlineExceeded("the object's bytes do not arrive within the deadline")
             try:
                 with _until(deadline):
                     connection.send(chunk)

@@ -57,12 +57,14 @@ Options
     Seconds to connect to the engine. Default ``1.0``.
 ``admission_timeout``
     Seconds within which the engine is to say whether it takes a request; as in the engine's
-    configuration. The filter gives it 5 more before it answers 503. Default ``2.0``.
+    configuration. The filter gives it 30 more, to load a model, before it answers 503. Default
+    ``2.0``.
 ``deadline``
     Seconds for a whole request, models and the object's transfer included. The filter gives
     the engine 5 more before it answers 504. Default ``300.0``.
 ``max_object_bytes``
-    Bytes of the largest object to compute on. Default ``268435456``.
+    Bytes of the largest object to compute on; ``KiB``, ``MiB`` or ``GiB`` may follow the number,
+    here and below. Default ``268435456``.
 ``max_model_bytes``
     Bytes of the largest model file. Default ``2147483648``.
 ``max_samples``, ``max_pixels``, ``max_output_bytes``

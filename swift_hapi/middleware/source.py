@@ -13,9 +13,10 @@ from swift_hapi.middleware.green import Timeout
 from swift_hapi.protocol.errors import BadHeader, SourceTruncated, TooLarge
 
 SWIFT_SOURCE = "HAPI"
-#: A body that turns out not to be wanted is read up to this many bytes before it is closed, so
-#: that Swift does not count a small one as a client that went away.
+#: A body that turns out not to be wanted is read to its end if it has no more bytes than this,
+#: so that Swift does not count it as a client that went away; but not for longer than this.
 DRAIN_BYTES = 64 * 1024
+DRAIN_SECONDS = 1.0
 
 #: Conditionals on the object's ETag stay (If-Match, If-Unmodified-Since); those on what the
 #: client already has are about the features, and Range would be about their bytes.
@@ -139,11 +140,11 @@ class Source(WSGIContext):
         body, self._body = self._body, None
         if body is None:
             return
+        if self.length is not None and self.length > DRAIN_BYTES:
+            close_if_possible(body)
+            return
         try:
-            drain_and_close(body, read_limit=DRAIN_BYTES)
+            with Timeout(DRAIN_SECONDS):
+                drain_and_close(body, read_limit=DRAIN_BYTES)
         except (Exception, Timeout):  # noqa: BLE001 - the answer no longer depends on it
             close_if_possible(body)
-
-    def abandon(self) -> None:
-        """Close without reading on."""
-        close_if_possible(self.take_body())

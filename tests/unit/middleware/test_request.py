@@ -1,9 +1,14 @@
 """One request through the filter, with an engine and a Swift that do as told."""
 
+import contextlib
 import errno
 import itertools
 import json
+import os
+import socket
+import time
 
+import eventlet
 import pytest
 from swift.common.swob import HTTPForbidden
 
@@ -278,6 +283,9 @@ def test_a_source_that_fails_never_becomes_features(house):
         b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 400 Bad\r\nContent-Type: application/problem+json\r\n\r\n{",
         b"HTTP/1.1 400 Bad\r\nContent-Type: application/problem+json\r\n\r\n[1]",
+        b"HTTP/1.1 100 Continue\r\nX: " + b"x" * 70000,
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70000,
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000,
     ],
 )
 @pytest.mark.parametrize("late", [False, True])
@@ -316,6 +324,41 @@ def test_an_engine_that_is_not_there(house):
     assert int(headers["retry-after"]) > 0
     assert house.swift.open == 0
     assert house.ask(headers={"X-Hapi-Model": None})[::2] == (200, b"image" * 1000)
+
+
+def test_an_engine_that_accepts_nobody(make_house):
+    house = make_house(connect_timeout=0.2)
+    house.engine.close()
+    path = house.filter.config.engine
+    os.unlink(path)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(path)
+        listener.listen(0)
+        while True:
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            if client.connect_ex(path) == errno.EAGAIN:
+                break
+        used = time.process_time()
+        assert house.problem()[:2] == (503, "engine-unavailable")
+        assert time.process_time() - used < 0.15  # it waits, it does not spin
+    assert house.swift.open == 0
+
+
+def test_a_source_that_trickles_meets_the_deadline(make_house, monkeypatch):
+    monkeypatch.setattr("swift_hapi.middleware.source.DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr("swift_hapi.middleware.engine_client.GRACE", 0.0)
+    house = make_house(deadline=0.1)
+
+    def pieces():
+        while True:
+            eventlet.sleep(0.03)
+            yield b"i"
+
+    house.swift.objects[OBJECT].pieces = pieces()
+    assert house.problem()[:2] == (504, "deadline-exceeded")
+    assert house.swift.open == 0
 
 
 def test_a_body_that_ends_early_is_never_complete(house):
