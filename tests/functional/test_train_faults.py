@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 
+import numpy as np
 import pytest
 
 from hapi_compute.data.errors import DatasetError, LabelMissing
 from hapi_compute.data.packing import build_tar
 from hapi_compute.store.errors import Overwritten
 from hapi_compute.store.names import SwiftUrl
-from swift_hapi.protocol.errors import ModelMismatch, UndecodableSample
+from swift_hapi.protocol.errors import BadTransform, ModelMismatch, UndecodableSample
 from tests.functional.support import wait_until
 from tests.functional.training import (
     AtStep,
@@ -116,6 +118,25 @@ def test_foreign_tars(cluster, container, digits):
     reports = [run(client, url, split=s, num_classes=2, batch_size=5) for s in ("raw", "add_2")]
     assert_same_losses(reports[1], reports[0])
     assert reports[0].samples == 12
+
+
+def test_tensors(cluster, container):
+    client = client_of(cluster)
+    for number in range(2):
+        samples = []
+        for i in range(6):
+            stream = io.BytesIO()
+            values = np.random.default_rng([number, i]).standard_normal((3, 48, 48))
+            np.save(stream, values.astype(np.float32))
+            samples.append((f"{i:04d}", "npy", i % 2, stream.getvalue()))
+        client.put(container, f"d/{number}.tar", build_tar(samples), content_type="x")
+    url = f"swift://{container}/d"
+    options = {"num_classes": 2, "transform": "none", "batch_size": 5}
+    reports = [run(client, url, split=s, **options) for s in ("raw", "add_2")]
+    assert_same_losses(reports[1], reports[0])
+    assert reports[1].fallbacks == 0
+    with pytest.raises(BadTransform, match="tensor"):
+        run(client, url, split="add_2", num_classes=2)
 
 
 def test_spoiled_model_file_is_an_error(cluster, dataset):

@@ -33,8 +33,8 @@ class TrainConfig:
     :param weights: as :func:`hapi_compute.models.load_model` takes it
     :param freeze_at: cut or module up to which the model is frozen
     :param split: a cut of the frozen part, ``raw``, or ``auto``
-    :param transform: ``X-Hapi-Transform`` grammar, None for the model's own; seed and epoch of
-        random steps are filled in where they are missing
+    :param transform: ``X-Hapi-Transform`` grammar; None: the model's own; ``none``: samples are
+        tensors. Seed and epoch of random steps are filled in where they are missing
     :param test_transform: for validation and test; by default ``transform`` without its random
         steps
     :param test: dataset for the final accuracy

@@ -9,6 +9,7 @@ from pathlib import Path
 from hapi_compute.data import order
 from hapi_compute.data.batches import EpochTotals
 from hapi_compute.data.listing import Dataset, align, pin
+from hapi_compute.data.readers import tensor_shape
 from hapi_compute.data.timings import Timings
 from hapi_compute.models import load_model
 from hapi_compute.store.client import SwiftClient
@@ -28,7 +29,7 @@ from hapi_compute.train.threads import shared_cpus
 from hapi_compute.train.upload_model import ensure_uploaded
 from swift_hapi.graph.allocator import keep_freed_memory
 from swift_hapi.graph.extractor import Extractor
-from swift_hapi.graph.split import IMAGE, build_transfer
+from swift_hapi.graph.split import build_transfer
 
 #: ``transform`` for datasets of tensors, which need none
 NO_TRANSFORM = "none"
@@ -54,7 +55,7 @@ def run(config: TrainConfig, store: SwiftClient, progress: Progress | None = Non
         loaded = load_model(config.model, config.weights)
         config = _with_transform(config, loaded.transform)
         spec = training_transform(config.transform, config.seed, 0)
-        input_shape = IMAGE if spec is None else (3, *spec.size)
+        input_shape = tensor_shape(store, dataset) if spec is None else (3, *spec.size)
         extractor, trainable = build_transfer(
             loaded.module, config.freeze_at, num_classes, config.seed, input_shape
         )
