@@ -31,7 +31,7 @@ class LoadedModel:
         self._heads: OrderedDict = OrderedDict()
         self._cuts: OrderedDict = OrderedDict()
         self._footprints: OrderedDict = OrderedDict()
-        self._making = asyncio.Lock()
+        self._making: dict[tuple[int, Hashable], asyncio.Task] = {}
 
     @property
     def digest(self) -> str:
@@ -45,12 +45,22 @@ class LoadedModel:
     async def _once(
         self, made: OrderedDict, key: Hashable, most: int, make: Callable[[], T]
     ) -> T:
+        """``make()`` in the loading thread, unless it is known. Who asks again after giving up
+        waiting finds it made, or being made."""
         if key not in made:
-            async with self._making:
-                if key not in made:
-                    made[key] = await call(self._workers.load, make)
+            task = self._making.get((id(made), key))
+            if task is None:
+                task = asyncio.create_task(self._make(made, key, most, make))
+                self._making[id(made), key] = task
+            return await asyncio.shield(task)
         made.move_to_end(key)
-        value = made[key]
+        return made[key]
+
+    async def _make(self, made: OrderedDict, key: Hashable, most: int, make: Callable[[], T]) -> T:
+        try:
+            value = made[key] = await call(self._workers.load, make)
+        finally:
+            del self._making[id(made), key]
         while len(made) > most:
             made.popitem(last=False)
         return value

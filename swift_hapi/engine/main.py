@@ -10,33 +10,15 @@ configuration.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import logging
 import sys
 
 from swift_hapi.engine.config import read_config
 from swift_hapi.engine.unix_socket import socket_lock
+from swift_hapi.graph.allocator import keep_freed_memory
 
 LOG = logging.getLogger("swift_hapi.engine")
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-# mallopt(3)
-_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
-
-
-def _keep_freed_memory() -> None:
-    """Have glibc keep large blocks instead of returning them to the kernel each time.
-
-    Activations come and go with every layer; taking and clearing fresh pages for each of them
-    costs a third of the time of thin networks. One arena for all threads, because only the main
-    one can grow to the size of an activation. Elsewhere than on glibc nothing is done.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_M_ARENA_MAX, 1)
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, -1)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=config.log_level, format=_FORMAT, stream=sys.stderr)
     # uvicorn tells of every connection at INFO.
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.root.level))
-    _keep_freed_memory()
+    keep_freed_memory()
 
     try:
         with socket_lock(config.socket):

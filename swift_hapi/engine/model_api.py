@@ -98,7 +98,7 @@ class ModelEndpoints:
         engine = self._engine
         io = engine.workers.io
         async with self._place():
-            upload = await call(io, engine.files.cached.new_upload)
+            upload = engine.files.cached.new_upload()
             try:
                 async for chunks in blocks(request):
                     await call(io, upload.write, chunks)
@@ -110,7 +110,8 @@ class ModelEndpoints:
                     )
                 return await self._checked(upload)
             finally:
-                await call(io, upload.discard)
+                # Not in a thread: a wait here could be cancelled, and the file would stay.
+                upload.discard()
 
     async def _checked(self, upload: Upload) -> ModelFile:
         """Loading is the check; and whoever sends a model means to use it next."""

@@ -67,7 +67,7 @@ class Digests:
 
 
 class Upload:
-    """A file being received. All methods are blocking."""
+    """A file being received; :meth:`write` and :meth:`finish` are blocking."""
 
     def __init__(self, directory: Path):
         handle, name = tempfile.mkstemp(prefix=_UPLOAD_PREFIX, dir=directory)
@@ -178,7 +178,6 @@ class CachedModels:
         self._evict()
 
     def new_upload(self) -> Upload:
-        """Blocking."""
         return Upload(self._directory)
 
     def get(self, hex_: str) -> ModelFile | None:

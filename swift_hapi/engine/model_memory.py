@@ -48,7 +48,7 @@ class ModelMemory:
         self._retry_after = retry_after
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._reserved = 0
-        self._room = asyncio.Condition()
+        self._change = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -87,7 +87,7 @@ class ModelMemory:
             yield model
         finally:
             entry.users -= 1
-            await self._changed()
+            self._changed()
 
     def check_size(self, size: int) -> None:
         """:raises TooLarge: a file of ``size`` bytes can never be loaded"""
@@ -104,6 +104,7 @@ class ModelMemory:
                 raise ModelMismatch(f"the file kept as {file.hex} has digest {extractor.digest}")
         except BaseException:
             self._reserved -= file.size
+            self._changed()
             raise
         LOG.info("loaded model %s, %d bytes", file.hex, file.size)
         return LoadedModel(extractor, self._workers)
@@ -114,20 +115,20 @@ class ModelMemory:
 
     async def _make_room(self, size: int) -> None:
         """Reserve ``size`` bytes, evicting idle models; wait for it as long as it takes."""
-        async with self._room:
-            while True:
-                for hex_, entry in list(self._entries.items()):
-                    if self._reserved + size <= self._budget:
-                        break
-                    if entry.idle:
-                        LOG.info("model %s leaves memory", hex_)
-                        del self._entries[hex_]
-                        self._reserved -= entry.size
+        while True:
+            for hex_, entry in list(self._entries.items()):
                 if self._reserved + size <= self._budget:
-                    self._reserved += size
-                    return
-                await self._room.wait()
+                    break
+                if entry.idle:
+                    LOG.info("model %s leaves memory", hex_)
+                    del self._entries[hex_]
+                    self._reserved -= entry.size
+            if self._reserved + size <= self._budget:
+                self._reserved += size
+                return
+            await self._change.wait()
 
-    async def _changed(self) -> None:
-        async with self._room:
-            self._room.notify_all()
+    def _changed(self) -> None:
+        """Wake all who wait for room. No wait of its own, which a cancellation could cut short."""
+        self._change.set()
+        self._change = asyncio.Event()

@@ -13,6 +13,8 @@ from tests.unit.engine.conftest import EngineProcess, feature_headers, post, sha
 
 #: 40 of these take seconds
 SLOW = {"X_Hapi_Transform": "crop=512", "X_Hapi_Batch_Size": "1"}
+#: 12 of these do not fit into a socket's buffer
+LARGE = {"X_Hapi_Transform": "crop=128", "X_Hapi_Split": "maxpool"}
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +32,17 @@ def narrow(tmp_path_factory, models):
     (directory / "models" / "net1.safetensors").write_bytes(models[0].path.read_bytes())
     try:
         process.start()
-        # So that the model is in memory, and no request waits for its loading.
-        process.wait_until(lambda: head(process, models).status == 200)
+        # So that nobody has to wait for the model, or for what is derived from it.
+        for headers in ({}, SLOW, LARGE):
+            known = feature_headers(models[0].digest, **headers)
+            process.wait_until(
+                lambda known=known: ask(
+                    process.socket, "HEAD", "/v1/features", headers=known
+                ).status == 200
+            )  # fmt: skip
         yield process
     finally:
         process.stop()
-
-
-def head(engine, models):
-    return ask(engine.socket, "HEAD", "/v1/features", headers=feature_headers(models[0].digest))
 
 
 def expecting(engine, models, body: bytes, **headers) -> Expecting:
@@ -142,16 +146,8 @@ def test_deadline_passes_during_the_computation(narrow, models):
 
 def test_answer_that_is_not_taken(narrow, models):
     body = shard(12)
-    headers = {"X_Hapi_Transform": "crop=128", "X_Hapi_Deadline": "5"}
-    request = Expecting(
-        narrow.socket,
-        "POST",
-        "/v1/features",
-        len(body),
-        feature_headers(models[0].digest, "maxpool", **headers),
-    )
     samples = narrow.status()["counters"]["samples"]
-    with request:
+    with expecting(narrow, models, body, X_Hapi_Deadline="5", **LARGE) as request:
         request.wait_for_100()
         request.send(body)
         narrow.wait_until(lambda: narrow.status()["counters"]["samples"] == samples + 12)
