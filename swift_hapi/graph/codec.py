@@ -207,21 +207,23 @@ def _check_writes(node: Node) -> None:
         raise ModelInvalid("works in place on something that is no earlier node")
 
 
-#: functions that are random unless told not to be: position and harmless value of the argument
-_RANDOM = {
+#: functions that are random, or write into weights, unless told not to: position and harmless
+#: value of the argument
+_HARMLESS = {
     "functional.dropout": ("training", 2, False),
+    "functional.embedding": ("max_norm", 3, None),
     "torchvision.shifted_window_attention": ("training", 12, False),
     "functional.scaled_dot_product_attention": ("dropout_p", 4, 0.0),
 }
 
 
-def _check_not_random(node: Node) -> None:
-    if node.target in _RANDOM:
-        key, at, harmless = _RANDOM[node.target]
+def _check_harmless(node: Node) -> None:
+    if node.target in _HARMLESS:
+        key, at, harmless = _HARMLESS[node.target]
         default = harmless if key == "dropout_p" else None
         value = node.kwargs.get(key, node.args[at] if len(node.args) > at else default)
         if isinstance(value, Ref) or value != harmless:
-            raise ModelInvalid(f"{key} must be {harmless}: features are not random")
+            raise ModelInvalid(f"{key} must be {harmless}: equal samples give equal features")
 
 
 def check_operation(node: Node, modules) -> None:
@@ -241,7 +243,7 @@ def check_operation(node: Node, modules) -> None:
         check_name(node.target, "a tensor")
     elif node.op in (ir.FUNCTION, ir.METHOD):
         row = functions.row_of(node.op, node.target)
-        _check_not_random(node)
+        _check_harmless(node)
         if row.writes(node.args, node.kwargs):
             _check_writes(node)
         if node.target == "getattr":

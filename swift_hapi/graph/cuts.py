@@ -29,8 +29,9 @@ _MANY = 64
 class Cut:
     """
     :param shape: of one sample, without the batch dimension
-    :param bytes: of one sample in float32
+    :param bytes: of one sample, in float32 (or as it is, for an input of int64)
     :param pareto: smaller than every earlier cut; only these can be worth choosing by size
+    :param dtype: ``int64`` for the input of a model that takes ids, else ``float32``
     """
 
     index: int
@@ -38,6 +39,7 @@ class Cut:
     shape: tuple[int, ...]
     bytes: int
     pareto: bool
+    dtype: str = "float32"
 
 
 def _live_alone(graph: Graph) -> list[str]:
@@ -68,10 +70,10 @@ def _check_growth(small: Mapping[str, object], other: Mapping[str, object], batc
             raise ModelInvalid(f"node '{name}' grows faster than the batch")
 
 
-def _is_cut(small: object, large: object) -> bool:
+def _is_cut(small: object, large: object, dtype: torch.dtype) -> bool:
     if not (torch.is_tensor(small) and torch.is_tensor(large)):
         return False
-    if small.dtype != torch.float32 or small.dim() < 1:
+    if small.dtype != dtype or small.dim() < 1:
         return False
     if (small.shape[0], large.shape[0]) != BATCHES:
         return False
@@ -91,11 +93,13 @@ def find_cuts(model: MetaModel, input_shape: tuple[int, ...]) -> tuple[Cut, ...]
     cuts: list[Cut] = []
     smallest = math.inf
     for name in _live_alone(model.graph):
-        if not _is_cut(small[name], large[name]):
+        dtype = model.dtype if name == model.graph.input else torch.float32
+        if not _is_cut(small[name], large[name], dtype):
             continue
         shape = tuple(small[name].shape[1:])
-        size = 4 * math.prod(shape)
-        cuts.append(Cut(len(cuts), name, shape, size, size < smallest))
+        size = dtype.itemsize * math.prod(shape)
+        kind = str(dtype).removeprefix("torch.")
+        cuts.append(Cut(len(cuts), name, shape, size, size < smallest, kind))
         smallest = min(smallest, size)
     if not cuts or cuts[-1].name != model.graph.output:
         raise ModelInvalid(f"output '{model.graph.output}' is not one float32 tensor per sample")
@@ -117,7 +121,7 @@ def reshape_cuts(
         if tensor.dim() < 1 or tensor.shape[0] != BATCHES[0]:
             raise ModelInvalid(f"cut '{cut.name}' has no batch dimension for this input")
         shape = tuple(tensor.shape[1:])
-        size = 4 * math.prod(shape)
+        size = tensor.dtype.itemsize * math.prod(shape)
         changed.append(replace(cut, shape=shape, bytes=size, pareto=size < smallest))
         smallest = min(smallest, size)
     return tuple(changed)

@@ -32,12 +32,14 @@ class MetaModel:
     :param modules: by path, on the meta device, in eval mode
     :param tensors: what ``attr`` nodes read, by tensor name, on the meta device
     :param foreign: functions outside the tables by target (only while a model is taken apart)
+    :param dtype: of the input
     """
 
     graph: Graph
     modules: Mapping[str, nn.Module]
     tensors: Mapping[str, torch.Tensor]
     foreign: Mapping[str, object]
+    dtype: torch.dtype = torch.float32
 
 
 def resolver(model: MetaModel):
@@ -129,7 +131,7 @@ def dry_run(
     :param on_node: called with (node, value) as soon as a node has run
     :raises ModelInvalid: naming the node that fails or exceeds a limit
     """
-    x = torch.empty((batch, *input_shape), device="meta")
+    x = torch.empty((batch, *input_shape), dtype=model.dtype, device="meta")
     if x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
     limit = MAX_BYTES_PER_SAMPLE * batch

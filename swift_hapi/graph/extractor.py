@@ -1,10 +1,10 @@
 """Extractors and their files.
 
 An extractor file is one ``.safetensors`` file with the single metadata key ``hapi``: canonical
-JSON with ``format``, ``version``, ``input`` (shape of one sample, dtype), ``nodes``, ``modules``,
-``output`` (the freeze cut), ``constants`` (tensors that are no part of the model's state dict)
-and ``ties`` (names that share another's tensor). Tensors keep the model's state-dict names. The
-file is named by the sha256 of its bytes.
+JSON with ``format``, ``version``, ``input`` (shape of one sample, dtype, whether the shape is
+fixed), ``nodes``, ``modules``, ``output`` (the freeze cut), ``constants`` (tensors that are no
+part of the model's state dict) and ``ties`` (names that share another's tensor). Tensors keep the
+model's state-dict names. The file is named by the sha256 of its bytes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from swift_hapi.protocol.errors import ModelInvalid
 
 FORMAT = "swift-hapi-extractor"
 VERSION = 1
+#: what a sample may be: an image or other tensor of numbers, or ids (of tokens, say)
+INPUT_DTYPES = {"float32": torch.float32, "int64": torch.int64}
 _KEYS = {"format", "version", "input", "nodes", "modules", "output", "constants", "ties"}
 
 
@@ -40,6 +42,8 @@ class Extractor:
     :param tensors: weights by state-dict name, used as they are, not copied
     :param input_shape: of one sample, e.g. (3, 224, 224)
     :param constants: names in ``tensors`` that are not in the model's state dict
+    :param dtype: of the input: float32, or int64 for ids
+    :param fixed: the graph holds for samples of ``input_shape`` only
     :raises ModelInvalid: graph and tensors do not belong together, or the graph does not run
     """
 
@@ -50,16 +54,21 @@ class Extractor:
         input_shape: tuple[int, ...] = (3, 224, 224),
         constants: frozenset[str] = frozenset(),
         digest: str | None = None,
+        *,
+        dtype: torch.dtype = torch.float32,
+        fixed: bool = False,
     ):
         self.graph = graph
         self.tensors = dict(tensors)
         self.input_shape = tuple(input_shape)
+        self.dtype = dtype
+        self.fixed = fixed
         self.constants = frozenset(constants)
         self._digest = digest
         check_writes(graph)
         #: names of the nodes that depend on the input; all others are constants
         self.dependent = ir.input_dependent(graph.nodes, graph.input)
-        self.meta = _meta_model(graph, self.tensors)
+        self.meta = _meta_model(graph, self.tensors, dtype)
         self.cuts: tuple[Cut, ...] = cuts_.find_cuts(self.meta, self.input_shape)
         self._bind()
 
@@ -100,6 +109,11 @@ class Extractor:
         """
         if tuple(input_shape) == self.input_shape:
             return self.cuts
+        if self.fixed:
+            raise ModelInvalid(
+                f"it holds for samples of {'x'.join(map(str, self.input_shape))} only: conditions "
+                "in the model were decided for that shape"
+            )
         return cuts_.reshape_cuts(self.cuts, self.meta, tuple(input_shape))
 
     def to(self, device: torch.device | str) -> Extractor:
@@ -129,7 +143,9 @@ def _keep_ties(tensors: Mapping[str, torch.Tensor], change) -> dict[str, torch.T
     }  # fmt: skip
 
 
-def _meta_model(graph: Graph, tensors: Mapping[str, torch.Tensor]) -> MetaModel:
+def _meta_model(
+    graph: Graph, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype
+) -> MetaModel:
     """Modules on the meta device, after checking that ``tensors`` are exactly what they and the
     ``attr`` nodes need."""
     modules = {path: build(spec, path) for path, spec in graph.modules.items()}
@@ -152,7 +168,7 @@ def _meta_model(graph: Graph, tensors: Mapping[str, torch.Tensor]) -> MetaModel:
     for name in sorted(set(tensors) - wanted - attrs):
         raise ModelInvalid(f"tensor '{name}' is never used")
     meta = {name: torch.empty_like(tensors[name], device="meta") for name in attrs}
-    return MetaModel(graph, modules, meta, {})
+    return MetaModel(graph, modules, meta, {}, dtype)
 
 
 def _evaluate_constants(extractor: Extractor) -> dict[str, object]:
@@ -191,7 +207,11 @@ def _pieces(extractor: Extractor):
     document = {
         "format": FORMAT,
         "version": VERSION,
-        "input": {"shape": list(extractor.input_shape), "dtype": "float32"},
+        "input": {
+            "shape": list(extractor.input_shape),
+            "dtype": str(extractor.dtype).removeprefix("torch."),
+            "fixed": extractor.fixed,
+        },
         "constants": sorted(extractor.constants),
         "ties": ties,
         **codec.encode_graph(extractor.graph),
@@ -255,8 +275,16 @@ def load_extractor(source: str | os.PathLike | bytes) -> Extractor:
     for name in set(constants) - set(tensors):
         raise ModelInvalid(f"constant '{name[:80]}' has no tensor")
     graph = codec.decode_graph(document)
-    shape = _input_shape(document["input"])
-    return Extractor(graph, tensors, shape, frozenset(constants), f"sha256:{digest}")
+    shape, dtype, fixed = _input(document["input"])
+    return Extractor(
+        graph,
+        tensors,
+        shape,
+        frozenset(constants),
+        f"sha256:{digest}",
+        dtype=dtype,
+        fixed=fixed,
+    )
 
 
 def _untie(tensors: dict[str, torch.Tensor], ties: object) -> dict[str, torch.Tensor]:
@@ -271,13 +299,15 @@ def _untie(tensors: dict[str, torch.Tensor], ties: object) -> dict[str, torch.Te
     return whole
 
 
-def _input_shape(document: object) -> tuple[int, ...]:
-    if not isinstance(document, dict) or set(document) != {"shape", "dtype"}:
-        raise ModelInvalid("'input' must have 'shape' and 'dtype'")
-    shape = document["shape"]
-    if document["dtype"] != "float32" or not isinstance(shape, list) or not 1 <= len(shape) <= 4:
-        raise ModelInvalid("the input must be float32 of one to four dimensions per sample")
+def _input(document: object) -> tuple[tuple[int, ...], torch.dtype, bool]:
+    if not isinstance(document, dict) or set(document) != {"shape", "dtype", "fixed"}:
+        raise ModelInvalid("'input' must have 'shape', 'dtype' and 'fixed'")
+    shape, dtype, fixed = document["shape"], document["dtype"], document["fixed"]
+    if not isinstance(shape, list) or not 1 <= len(shape) <= 4:
+        raise ModelInvalid("the input must have one to four dimensions per sample")
+    if not isinstance(dtype, str) or dtype not in INPUT_DTYPES or not isinstance(fixed, bool):
+        raise ModelInvalid("the input must be float32 or int64, of a shape that is fixed or not")
     for size in shape:
         if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= 65_536:
             raise ModelInvalid("the input's shape must be positive integers")
-    return tuple(shape)
+    return tuple(shape), INPUT_DTYPES[dtype], fixed

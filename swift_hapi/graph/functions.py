@@ -93,7 +93,7 @@ _TABLE = [
             "linear conv1d conv2d conv3d conv_transpose2d layer_norm batch_norm group_norm "
             "gelu sigmoid tanh softmax log_softmax softplus softsign logsigmoid "
             "glu normalize avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d "
-            "scaled_dot_product_attention local_response_norm prelu",
+            "scaled_dot_product_attention local_response_norm prelu embedding rms_norm",
         ),
         fresh=True,
     ),

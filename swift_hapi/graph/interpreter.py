@@ -39,7 +39,7 @@ def find_layouts(extractor: Extractor) -> dict[str, tuple[int, ...]]:
     layouts = {}
     start = extractor.graph.input
     with torch.inference_mode():
-        x = torch.zeros((2, *extractor.input_shape), device=device)
+        x = torch.zeros((2, *extractor.input_shape), dtype=extractor.dtype, device=device)
         if x.dim() == 4:
             x = _lay_out(x, IMAGE_LAYOUT)
         for cut in extractor.cuts:
@@ -53,9 +53,9 @@ def find_layouts(extractor: Extractor) -> dict[str, tuple[int, ...]]:
 class Head:
     """The extractor from its input to ``cut``.
 
-    Call it with x [n, *input_shape] in float32; the result is [n, *cut.shape] as a fresh or
-    shared tensor of unspecified memory layout. Runs under ``inference_mode``. Any number of
-    threads may call it at once.
+    Call it with x [n, *input_shape] in the extractor's input dtype; the result is
+    [n, *cut.shape] as a fresh or shared tensor of unspecified memory layout. Runs under
+    ``inference_mode``. Any number of threads may call it at once.
     """
 
     def __init__(self, extractor: Extractor, cut: Cut):
@@ -79,7 +79,8 @@ class Head:
 class Tail:
     """The extractor from ``cut`` to its end, the freeze cut.
 
-    Call it with features [n, *cut.shape] in float32, in any memory layout; they are not changed.
+    Call it with features [n, *cut.shape] of the cut's dtype, in any memory layout; they are not
+    changed.
     For the last cut it is the identity. Runs without gradients: under ``no_grad``, so that the
     result can be fed to layers in training, or under ``inference_mode`` if asked for.
     """

@@ -76,6 +76,10 @@ class ModuleType:
     fresh: bool = True
 
 
+def _activation(layer: nn.TransformerEncoderLayer) -> str | None:
+    return {1: "relu", 2: "gelu"}.get(layer.activation_relu_or_gelu)
+
+
 def _has(name: str) -> Field:
     return Field(_is_bool, lambda module: getattr(module, name) is not None)
 
@@ -173,6 +177,24 @@ MODULE_TYPES: dict[str, ModuleType] = {
             "k": Field(_is_float),
         },
     ),
+    "RMSNorm": ModuleType(
+        nn.RMSNorm,
+        {
+            "normalized_shape": Field(_SHAPE),
+            "eps": Field(_optional(_is_float)),
+            "elementwise_affine": Field(_is_bool),
+        },
+    ),
+    # Rows that a maximal norm would scale would be overwritten while the network runs.
+    "Embedding": ModuleType(
+        nn.Embedding,
+        {
+            "num_embeddings": Field(_is_int),
+            "embedding_dim": Field(_is_int),
+            "padding_idx": Field(_optional(_is_int)),
+            "max_norm": Field(lambda value: value is None),
+        },
+    ),
     "Linear": ModuleType(
         nn.Linear,
         {"in_features": Field(_is_int), "out_features": Field(_is_int), "bias": _has("bias")},
@@ -188,6 +210,19 @@ MODULE_TYPES: dict[str, ModuleType] = {
             "kdim": Field(_is_int),
             "vdim": Field(_is_int),
             "batch_first": Field(_is_bool),
+        },
+    ),
+    "TransformerEncoderLayer": ModuleType(
+        nn.TransformerEncoderLayer,
+        {
+            "d_model": Field(_is_int, lambda module: module.self_attn.embed_dim),
+            "nhead": Field(_is_int, lambda module: module.self_attn.num_heads),
+            "dim_feedforward": Field(_is_int, lambda module: module.linear1.out_features),
+            "activation": Field(_choice("relu", "gelu"), _activation),
+            "layer_norm_eps": Field(_is_float, lambda module: module.norm1.eps),
+            "batch_first": Field(_is_bool, lambda module: module.self_attn.batch_first),
+            "norm_first": Field(_is_bool),
+            "bias": Field(_is_bool, lambda module: module.linear1.bias is not None),
         },
     ),
     "ReLU": ModuleType(nn.ReLU, _INPLACE),
@@ -233,6 +268,7 @@ MODULE_TYPES: dict[str, ModuleType] = {
             "align_corners": Field(_optional(_is_bool)),
         },
     ),
+    "GLU": ModuleType(nn.GLU, {"dim": Field(_is_int)}),
     "PixelShuffle": ModuleType(nn.PixelShuffle, {"upscale_factor": Field(_is_int)}),
     "PixelUnshuffle": ModuleType(nn.PixelUnshuffle, {"downscale_factor": Field(_is_int)}),
     "ChannelShuffle": ModuleType(nn.ChannelShuffle, {"groups": Field(_is_int)}, fresh=False),
@@ -257,6 +293,8 @@ MODULE_TYPES: dict[str, ModuleType] = {
     "Identity": ModuleType(nn.Identity, _DROP, fresh=False),
 }
 
+#: types that hold modules of their own
+_OF_PARTS = frozenset({"MultiheadAttention", "TransformerEncoderLayer"})
 _DROPOUTS = (
     nn.Dropout,
     nn.Dropout1d,
@@ -312,7 +350,36 @@ def spec_of(module: nn.Module, path: str = "") -> ModuleSpec:
         if not field.check(value):
             raise ModelInvalid(f"{place} has {key}={value!r}, which extractor files cannot hold")
         config[key] = value
-    return ModuleSpec(name, config)
+    spec = ModuleSpec(name, config)
+    if name in _OF_PARTS:
+        _check_parts(module, spec, path)
+    return spec
+
+
+def _check_parts(module: nn.Module, spec: ModuleSpec, path: str) -> None:
+    """A module of several parts is described by its constructor's arguments: that holds only as
+    long as nobody has put other parts, settings or hooks into it.
+
+    :raises ModelInvalid: naming the part that is not as the constructor makes it
+    """
+    built = dict(build(spec, path).named_modules())
+    parts = dict(module.named_modules())
+    odd = sorted(set(built) ^ set(parts))
+    for name in sorted(set(built) & set(parts) - {""}):
+        ours, theirs = built[name], parts[name]
+        # Linear layers within attention are of a subclass that has no row of its own.
+        known = type_of(theirs) == type_of(ours) is not None
+        same = spec_of(theirs, f"{path}.{name}") == spec_of(ours) if known else (
+            type(theirs) is type(ours)
+            and not theirs._forward_hooks and not theirs._forward_pre_hooks
+        )  # fmt: skip
+        if not same:
+            odd.append(name)
+    if odd:
+        raise ModelInvalid(
+            f"module '{path}' ({qualified_name(type(module))}) is not as its constructor makes "
+            f"it: {', '.join(odd)}; extractor files cannot hold that"
+        )
 
 
 def check_spec(spec: ModuleSpec, path: str) -> None:

@@ -26,7 +26,7 @@ from swift_hapi.protocol.errors import BadCut, ModelInvalid
 IMAGE = (3, 224, 224)
 
 
-def _meta(traced: Traced) -> MetaModel:
+def _meta(traced: Traced, dtype: torch.dtype) -> MetaModel:
     modules = {}
     for path, spec in traced.graph.modules.items():
         if spec is None:
@@ -36,7 +36,7 @@ def _meta(traced: Traced) -> MetaModel:
     tensors = {
         name: torch.empty_like(tensor, device="meta") for name, tensor in traced.tensors.items()
     }
-    return MetaModel(traced.graph, modules, tensors, traced.foreign)
+    return MetaModel(traced.graph, modules, tensors, traced.foreign, dtype)
 
 
 def _freeze_cut(
@@ -61,10 +61,12 @@ def _freeze_cut(
 
 
 def model_cuts(
-    model: nn.Module, input_shape: tuple[int, ...] = IMAGE
+    model: nn.Module,
+    input_shape: tuple[int, ...] = IMAGE,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[Cut, ...]:
     """All cuts of a whole model; each can be a freeze point."""
-    return cuts_.find_cuts(_meta(trace(model)), input_shape)
+    return cuts_.find_cuts(_meta(trace(model, input_shape, dtype), dtype), input_shape)
 
 
 def _tensor_names(traced: Traced, nodes: Sequence[Node]) -> dict[str, torch.Tensor]:
@@ -80,7 +82,11 @@ def _tensor_names(traced: Traced, nodes: Sequence[Node]) -> dict[str, torch.Tens
 
 
 def _extractor(
-    traced: Traced, cut: Cut, input_shape: tuple[int, ...], names: set[str]
+    traced: Traced,
+    cut: Cut,
+    input_shape: tuple[int, ...],
+    dtype: torch.dtype,
+    names: set[str],
 ) -> Extractor:
     nodes = ir.slice_to(traced.graph.nodes, cut.name)
     if nodes[0].op != ir.INPUT:
@@ -107,27 +113,38 @@ def _extractor(
         tensors[name] = copies[key]
     # Modules that became Identity (dropout) may have had children or buffers: none do.
     graph = Graph(nodes, specs, cut.name)
-    return Extractor(graph, tensors, input_shape, frozenset(set(tensors) - names))
+    return Extractor(
+        graph,
+        tensors,
+        input_shape,
+        frozenset(set(tensors) - names),
+        dtype=dtype,
+        fixed=traced.fixed,
+    )
 
 
 def make_extractor(
-    model: nn.Module, freeze_at: str | None = None, input_shape: tuple[int, ...] = IMAGE
+    model: nn.Module,
+    freeze_at: str | None = None,
+    input_shape: tuple[int, ...] = IMAGE,
+    dtype: torch.dtype = torch.float32,
 ) -> Extractor:
     """The model from its input to ``freeze_at``, or the whole model, as an extractor.
 
     :param freeze_at: name or index of a cut, or the path of a module: then the last cut within
         it, that is, normally, its output
     :param input_shape: of one sample
+    :param dtype: of one sample: float32, or int64 for ids
     :raises ModelInvalid: the model cannot be traced, or the frozen part has something that an
         extractor file cannot hold
     :raises BadCut: ``freeze_at`` is no cut and no module
     """
-    traced = trace(model)
-    cuts = cuts_.find_cuts(_meta(traced), input_shape)
+    traced = trace(model, input_shape, dtype)
+    cuts = cuts_.find_cuts(_meta(traced, dtype), input_shape)
     cut = cuts[-1]
     if freeze_at is not None:
         cut = _freeze_cut(traced, cuts, freeze_at, model)
-    return _extractor(traced, cut, input_shape, set(model.state_dict()))
+    return _extractor(traced, cut, input_shape, dtype, set(model.state_dict()))
 
 
 def build_transfer(
@@ -136,6 +153,7 @@ def build_transfer(
     num_classes: int | None,
     seed: int,
     input_shape: tuple[int, ...] = IMAGE,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[Extractor, TrainablePart]:
     """Split ``model`` for transfer learning; the model itself is left as it is.
 
@@ -147,11 +165,11 @@ def build_transfer(
         freeze point; or there is no classifier layer to replace
     :raises BadCut: ``freeze_at`` is no cut and no module
     """
-    traced = trace(model)
-    cuts = cuts_.find_cuts(_meta(traced), input_shape)
+    traced = trace(model, input_shape, dtype)
+    cuts = cuts_.find_cuts(_meta(traced, dtype), input_shape)
     cut = _freeze_cut(traced, cuts, freeze_at, model)
     state = model.state_dict(keep_vars=True)
-    extractor = _extractor(traced, cut, input_shape, set(state))
+    extractor = _extractor(traced, cut, input_shape, dtype, set(state))
 
     nodes = ir.slice_to(traced.graph.nodes, traced.graph.output, stop=cut.name)
     used = _tensor_names(traced, nodes)

@@ -10,6 +10,7 @@ import torch
 from torch import fx, nn
 
 from swift_hapi.graph import aliasing, functions, ir
+from swift_hapi.graph.branches import Branches
 from swift_hapi.graph.ir import Graph, ModuleSpec, Node, Ref
 from swift_hapi.graph.modules import qualified_name, spec_of, type_of
 from swift_hapi.protocol.errors import ModelInvalid
@@ -28,6 +29,7 @@ class Traced:
     :param tensors: what ``attr`` nodes read, by name: live parameters, buffers and constants
     :param foreign: functions and methods outside the tables, by target
     :param scopes: node name -> path of the innermost module the operation belongs to
+    :param fixed: holds for samples of the shape it was traced for only
     """
 
     graph: Graph
@@ -35,11 +37,13 @@ class Traced:
     tensors: Mapping[str, torch.Tensor]
     foreign: Mapping[str, Callable]
     scopes: Mapping[str, str]
+    fixed: bool = False
 
 
 class _Tracer(fx.Tracer):
-    def __init__(self):
+    def __init__(self, branches: Branches | None):
         super().__init__(param_shapes_constant=True)
+        self.branches = branches
         self.place: list[str] = []
         self.norms: dict[str, nn.BatchNorm2d] = {}
         self.parked: dict[str, object] = {}
@@ -47,7 +51,13 @@ class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return type_of(m) is not None or super().is_leaf_module(m, module_qualified_name)
 
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        answer = None if self.branches is None else self.branches.decide(obj.node)
+        return super().to_bool(obj) if answer is None else answer
+
     def call_module(self, m: nn.Module, forward, args, kwargs):
+        if self.branches is not None and self.branches.running:
+            return forward(*args, **kwargs)
         path = self.path_of_module(m)
         self.place.append(path)
         if qualified_name(type(m)) == _NORM_ACT and m.track_running_stats:
@@ -80,11 +90,17 @@ def _defaults(model: nn.Module) -> dict[str, object]:
     }
 
 
-def _fx_trace(model: nn.Module) -> tuple[fx.Graph, _Tracer]:
-    tracer = _Tracer()
+def _fx_trace(
+    model: nn.Module, input_shape: tuple[int, ...] | None, dtype: torch.dtype
+) -> tuple[fx.Graph, _Tracer]:
+    constants = _defaults(model)
+    branches = None
+    if input_shape is not None:
+        branches = Branches(model, input_shape, dtype, constants)
+    tracer = _Tracer(branches)
     before = set(vars(model))
     try:
-        graph = tracer.trace(model, concrete_args=_defaults(model) or None)
+        graph = tracer.trace(model, concrete_args=constants or None)
     except Exception as error:
         place = tracer.place[-1] if tracer.place else ""
         cls = qualified_name(type(model.get_submodule(place)))
@@ -160,10 +176,16 @@ def _scope(node: fx.Node) -> str:
     return next(reversed(stack.values()))[0] if stack else ""
 
 
-def trace(model: nn.Module) -> Traced:
+def trace(
+    model: nn.Module,
+    input_shape: tuple[int, ...] | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Traced:
     """Trace ``model`` as it is in eval mode; the model itself stays as it is, also its mode.
 
     The first argument of ``forward`` is the input, [n, ...]; the others take their defaults.
+
+    :param input_shape: of one sample: conditions on it are decided, where there are any
 
     :raises ModelInvalid: the model cannot be traced (the detail names the module), has no single
         tensor as its output, or overwrites memory that it still reads under another name
@@ -171,7 +193,7 @@ def trace(model: nn.Module) -> Traced:
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        graph, tracer = _fx_trace(model)
+        graph, tracer = _fx_trace(model, input_shape, dtype)
     finally:
         for module, mode in modes.items():
             module.training = mode
@@ -217,6 +239,7 @@ def trace(model: nn.Module) -> Traced:
         tensors,
         foreign,
         scopes,
+        tracer.branches is not None and tracer.branches.taken,
     )
 
 

@@ -87,7 +87,7 @@ def test_file_form(small):
     header, document, _ = unpack(small)
     assert set(header["__metadata__"]) == {"hapi"}
     assert document["format"] == "swift-hapi-extractor"
-    assert document["input"] == {"shape": [3, 8, 8], "dtype": "float32"}
+    assert document["input"] == {"shape": [3, 8, 8], "dtype": "float32", "fixed": False}
     assert set(header) - {"__metadata__"} == set(Small().state_dict())
 
 
@@ -203,9 +203,15 @@ BAD_DOCUMENTS = {
         lambda d: d["modules"].update(more={"type": "Sigmoid", "config": {}}), "never used"),
     "output unknown": (_set("output", "nowhere"), "output"),
     "output is a constant": (_set("output", "scale"), "scale"),
-    "input shape huge": (_set("input", {"shape": [3, 10**9, 10], "dtype": "float32"}), "input"),
-    "input shape empty": (_set("input", {"shape": [], "dtype": "float32"}), "input"),
-    "input dtype": (_set("input", {"shape": [3, 8, 8], "dtype": "float16"}), "input"),
+    "input shape huge": (_set("input.shape", [3, 10**9, 10]), "positive"),
+    "input shape empty": (_set("input.shape", []), "dimensions"),
+    "input shape of booleans": (_set("input.shape", [3, True, 8]), "positive"),
+    "input dtype": (_set("input.dtype", "float16"), "float32 or int64"),
+    "input fixed": (_set("input.fixed", 1), "fixed or not"),
+    "input member": (_set("input.more", 1), "input"),
+    "embedding that is renormed": (
+        _first_output(op="function", target="functional.embedding", args=[X, X],
+                      kwargs={"max_norm": 1.0}), "max_norm"),
     "constants unknown": (_set("constants", ["nowhere"]), "nowhere"),
     "tie to nothing": (_set("ties", {"a": "b"}), "tied"),
     "tensor missing": (_set("nodes:scale.target", "other"), "other"),

@@ -10,6 +10,7 @@ from swift_hapi.graph import layers
 from swift_hapi.graph.interpreter import Head
 from swift_hapi.graph.modules import MODULE_TYPES, spec_of
 from swift_hapi.graph.split import make_extractor
+from swift_hapi.protocol.errors import ModelInvalid
 
 IMAGE, VECTOR, SEQUENCE = (4, 9, 7), (6,), (4, 10)
 LIVE = {
@@ -25,7 +26,10 @@ LIVE = {
     "GroupNorm": (nn.GroupNorm(2, 4), IMAGE),
     "LayerNorm": (nn.LayerNorm((9, 7), bias=False), IMAGE),
     "LocalResponseNorm": (nn.LocalResponseNorm(3), IMAGE),
+    "RMSNorm": (nn.RMSNorm((7,)), IMAGE),
     "Linear": (nn.Linear(6, 5, bias=False), VECTOR),
+    "TransformerEncoderLayer": (
+        nn.TransformerEncoderLayer(10, 2, 12, activation="gelu", batch_first=True), SEQUENCE),
     "ReLU": (nn.ReLU(inplace=True), IMAGE),
     "ReLU6": (nn.ReLU6(), IMAGE),
     "SiLU": (nn.SiLU(), IMAGE),
@@ -56,6 +60,7 @@ LIVE = {
     "AdaptiveAvgPool2d": (nn.AdaptiveAvgPool2d((3, None)), IMAGE),
     "AdaptiveMaxPool2d": (nn.AdaptiveMaxPool2d(2), IMAGE),
     "Upsample": (nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False), IMAGE),
+    "GLU": (nn.GLU(1), IMAGE),
     "PixelShuffle": (nn.PixelShuffle(2), IMAGE),
     "PixelUnshuffle": (nn.PixelUnshuffle(3), (2, 9, 6)),
     "ChannelShuffle": (nn.ChannelShuffle(2), IMAGE),
@@ -68,7 +73,9 @@ LIVE = {
     "Unflatten": (nn.Unflatten(1, (2, 3)), VECTOR),
     "Permute": (layers.Permute((0, 2, 1, 3)), IMAGE),
     "Identity": (nn.Dropout(0.5), IMAGE),
-}
+}  # fmt: skip
+#: with a test of their own
+APART = {"MultiheadAttention", "Embedding"}
 
 
 class Attends(nn.Module):
@@ -115,7 +122,51 @@ def test_multihead_attention(options):
 
 
 def test_the_table_is_covered():
-    assert set(MODULE_TYPES) == set(LIVE) | {"MultiheadAttention"}
+    assert set(MODULE_TYPES) == set(LIVE) | APART
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_first": True, "norm_first": True},
+        {"batch_first": True, "bias": False},
+        {"batch_first": True, "layer_norm_eps": 1e-3},
+        {"batch_first": False},
+    ],
+)
+def test_transformer_layers(options):
+    layer = nn.TransformerEncoderLayer(8, 2, 12, **options)
+    model = nn.Sequential(layer)
+    if not options["batch_first"]:
+        model = nn.Sequential(layers.Permute((1, 0, 2)), layer, layers.Permute((1, 0, 2)))
+    equal_to_extractor(model, (5, 8))
+
+
+class _Wider(nn.Linear):
+    pass
+
+
+def _altered(change) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True)
+    change(layer)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("change", "culprit"),
+    [
+        (lambda layer: setattr(layer, "linear1", _Wider(8, 12)), "linear1"),
+        (lambda layer: setattr(layer.norm2, "eps", 0.5), "norm2"),
+        (lambda layer: setattr(layer, "more", nn.Linear(1, 1)), "more"),
+        (lambda layer: layer.linear2.register_forward_hook(lambda *args: None), "linear2"),
+        (lambda layer: layer.self_attn.out_proj.register_forward_hook(lambda *args: None),
+         "out_proj"),
+        (lambda layer: setattr(layer, "activation_relu_or_gelu", 0), "activation"),
+    ],
+)  # fmt: skip
+def test_altered_parts_are_not_silently_dropped(change, culprit):
+    with pytest.raises(ModelInvalid, match=culprit):
+        spec_of(_altered(change))
 
 
 def test_same_padding_agrees_with_timm():
