@@ -33,7 +33,7 @@ from swift_hapi.engine.control.waterfill import deal, fill, split
 
 BUDGET = 1000
 CONFIG = ControlConfig(
-    depth=2, batch_wait=1.0, places=8, room=4, turn_seconds=3.0, turn_batches=3, patience=4,
+    depth=2, batch_wait=1.0, places=8, room=4, turn_seconds=3.0, turn_batches=3, patience=2,
     grow_after=2, input_share=0.35, output_share=0.35,
 )
 DOOR = 350
@@ -485,7 +485,7 @@ class StarvationMachine(RuleBasedStateMachine):
     def bounded(self):
         lanes = 7
         turns = lanes * (CONFIG.turn_batches + CONFIG.depth)
-        assert self.since <= CONFIG.patience + lanes + turns
+        assert self.since <= CONFIG.patience * lanes + lanes + turns
 
 
 StarvationMachine.TestCase.settings = settings(

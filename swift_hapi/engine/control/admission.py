@@ -13,8 +13,11 @@ Hahne, "Dynamic queue length thresholds", 1998.)
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
 
 from swift_hapi.engine.control.queueing import Job
+
+_BY_AGE = 8  # every so many admissions the longest waiting account goes first
 
 
 def _fair(own: int, total: int, cap: int, more: int) -> bool:
@@ -39,6 +42,8 @@ class Gate:
         self._count: Counter[str] = Counter()
         self._holders = 0
         self._room: OrderedDict[str, deque[tuple[Job, int]]] = OrderedDict()
+        self._next: str | None = None
+        self._served = 0
 
     @property
     def holders(self) -> int:
@@ -85,19 +90,26 @@ class Gate:
         own = len(self._room.get(account, ()))
         return self.waiting < size and _fair(own, self.waiting, size, 1)
 
-    def head(self) -> tuple[Job, int] | None:
-        """Who is next: accounts in turn, passing over those kept back by what they hold.
+    def head(self, rank: Callable[[str], float] = lambda account: 0.0) -> tuple[Job, int] | None:
+        """Who is next: of the accounts not kept back by what they hold, the one that ``rank``
+        puts lowest; in turn, when these are equal; now and then the one that waits longest.
 
         It stays the same until it is admitted or leaves, so a large demand is not overtaken by
         small ones for ever.
         """
-        for account, claims in self._room.items():
-            if self.allows(account, claims[0][1]):
-                return claims[0]
-        return None
+        if self._next in self._room and self.allows(self._next, self._room[self._next][0][1]):
+            return self._room[self._next][0]
+        open_ = (a for a, claims in self._room.items() if self.allows(a, claims[0][1]))
+        if self._served % _BY_AGE == _BY_AGE - 1:
+            self._next = next(open_, None)
+        else:
+            self._next = min(open_, key=rank, default=None)
+        return None if self._next is None else self._room[self._next][0]
 
     def quit(self, job: Job, served: bool = False) -> None:
         """``job`` waits no longer: served, and then its account is the last in turn, or gone."""
+        self._next = None
+        self._served += served
         claims = self._room[job.account]
         place = next(i for i, (other, _) in enumerate(claims) if other is job)
         self.waiting -= 1

@@ -18,6 +18,7 @@ import math
 from collections.abc import Sequence
 
 from swift_hapi.engine.control.device import Device
+from swift_hapi.engine.control.fairness import AccountClock
 from swift_hapi.engine.control.placement import choose
 from swift_hapi.engine.control.plan import Plan
 from swift_hapi.engine.control.queueing import Job, Stage
@@ -46,9 +47,9 @@ class Controller:
             raise ValueError("a controller needs a device")
         self.config = config or ControlConfig()
         self._events: list[Event] = []
-        ids = itertools.count(1)
+        ids, clock = itertools.count(1), AccountClock()
         self.devices = [
-            Device(index, spec, self.config, ids, self._events.append)
+            Device(index, spec, self.config, clock, ids, self._events.append)
             for index, spec in enumerate(devices)
         ]
         self._jobs: dict[str, tuple[Job, Device]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from swift_hapi.engine.control.fairness import AccountClock
 from swift_hapi.engine.control.laneset import LaneSet
 from swift_hapi.engine.control.ledger import Ledger
 from swift_hapi.engine.control.placement import Offer
@@ -32,8 +33,8 @@ class Device:
     """:param emit: takes the events that concern others than the caller"""
 
     def __init__(
-        self, index: int, spec: DeviceSpec, config: ControlConfig, ids: Iterator[int],
-        emit: Callable[[Event], None],
+        self, index: int, spec: DeviceSpec, config: ControlConfig, clock: AccountClock,
+        ids: Iterator[int], emit: Callable[[Event], None],
     ):
         self.index = index
         self.spec = spec
@@ -41,7 +42,7 @@ class Device:
         self.ledger = Ledger(
             spec.budget_bytes, config, lambda digest: emit(Event(What.EVICT, digest, index))
         )
-        self.lanes = LaneSet(config, self.ledger, spec.max_lanes)
+        self.lanes = LaneSet(config, self.ledger, clock, spec.max_lanes)
         self.scheduler = Scheduler(index, config, self.ledger, self.lanes, ids)
         self._emit = emit
         self._coming: Counter[str] = Counter()
@@ -117,7 +118,7 @@ class Device:
 
     def _admit(self, besides: Job | None = None) -> None:
         door = self.ledger.door
-        while (claim := door.head()) is not None:
+        while (claim := door.head(self.lanes.clock.__getitem__)) is not None:
             job, nbytes = claim
             if not (door.has(nbytes) and self._clear(nbytes, 0)):
                 return
@@ -132,7 +133,7 @@ class Device:
 
     def _seat(self, now: float, besides: Job | None = None) -> None:
         seats = self.ledger.seats
-        while (claim := seats.head()) is not None:
+        while (claim := seats.head(self.lanes.clock.__getitem__)) is not None:
             job, nbytes = claim
             need = self.lanes.lane(job.spec).need
             if not (seats.has(nbytes) and self._clear(nbytes, need)):

@@ -1,8 +1,9 @@
-"""Service that accounts received on a device, as a virtual time per account.
+"""Service that accounts received, as a virtual time per account, over all devices.
 
-Start-time fair queueing: the account with the least service goes first; one that comes back from
-idling starts where the others are and cannot claim the time it did not use. (Goyal, Vin, Cheng,
-"Start-time Fair Queueing", 1996.)
+Fair queueing with start times: the account with the least service goes first; one that comes back
+from idling starts where the others are and cannot claim the time it did not use. (After Goyal,
+Vin, Cheng, "Start-time Fair Queueing", 1996; with several servers the virtual time of the system
+is that of the active account which is furthest behind.)
 """
 
 from __future__ import annotations
@@ -19,23 +20,32 @@ class AccountClock:
         self._active: Counter[str] = Counter()
         self._floor = 0.0
 
+    def _advance(self) -> None:
+        if self._active:
+            time = self._time
+            self._floor = max(self._floor, min(time[account] for account in self._active))
+
     def enter(self, account: str) -> None:
         """One more request of ``account`` is queued."""
         if not self._active[account]:
+            del self._active[account]
+            self._advance()
             self._time[account] = max(self._time.get(account, 0.0), self._floor)
         self._active[account] += 1
 
     def leave(self, account: str) -> None:
+        """One of its requests is through. When nobody is left, all is forgotten."""
         self._active[account] -= 1
-        if self._active[account] <= 0:
+        if not self._active[account]:
             del self._active[account]
-            if self._time[account] <= self._floor:
-                del self._time[account]
-            if len(self._time) > 1024 + 2 * len(self._active):
-                self._forget()
-
-    def _forget(self) -> None:
-        self._time = {a: t for a, t in self._time.items() if a in self._active or t > self._floor}
+            if not self._active:
+                self._time.clear()
+                self._floor = 0.0
+            elif len(self._time) > 1024 + 2 * len(self._active):
+                self._advance()
+                self._time = {
+                    a: t for a, t in self._time.items() if a in self._active or t > self._floor
+                }
 
     def __getitem__(self, account: str) -> float:
         return self._time.get(account, self._floor)
@@ -45,13 +55,8 @@ class AccountClock:
         time, floor = self._time, self._floor
         return min(time.get(account, floor) for account in accounts)
 
-    def served(self, start: float, charges: dict[str, float]) -> None:
-        """A micro-batch that was chosen at virtual time ``start`` costs its accounts seconds."""
-        self._floor = max(self._floor, start)
-        self.charge(charges)
-
     def charge(self, charges: dict[str, float]) -> None:
-        """Add seconds; negative ones correct an estimate that was too high."""
+        """Add seconds of service; negative ones correct an estimate that was too high."""
         for account, seconds in charges.items():
             if account in self._time:
                 self._time[account] += seconds

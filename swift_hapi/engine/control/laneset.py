@@ -6,8 +6,8 @@ departures cannot.
 
 No lane starves. Lanes that hold memory keep it for a turn (``turn_seconds`` or ``turn_batches``)
 so that weights are not loaded for single micro-batches; then those whose accounts received least
-service come first. A lane passed over ``patience`` times goes before all others, and if it does
-not fit, memory is cleared for it.
+service come first. A lane passed over ``patience`` times for each busy lane goes before all
+others, and if it does not fit, memory is cleared for it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ _IDLE_LANES = 256
 
 
 class LaneSet:
-    """:param max_lanes: lanes that hold memory at once, None for as many as fit"""
+    """:param clock: what each account had, shared by all devices
+    :param max_lanes: lanes that hold memory at once, None for as many as fit
+    """
 
-    def __init__(self, config: ControlConfig, ledger: Ledger, max_lanes: int | None):
+    def __init__(
+        self, config: ControlConfig, ledger: Ledger, clock: AccountClock, max_lanes: int | None
+    ):
         self.config = config
         self.ledger = ledger
         self.max_lanes = max_lanes
-        self.clock = AccountClock()
+        self.clock = clock
         self.lanes: dict[LaneKey, Lane] = {}
         self.busy: dict[LaneKey, Lane] = {}
         self.jobs: dict[str, Job] = {}
@@ -117,7 +121,8 @@ class LaneSet:
         return self.ledger.budget - self.ledger.held - self.ledger.pending(self.need)
 
     def overdue(self, lane: Lane) -> bool:
-        return lane.passed >= self.config.patience
+        """Passed over so often that fairness of accounts has to wait."""
+        return lane.passed >= self.config.patience * len(self.busy)
 
     def _precedence(self, lane: Lane) -> tuple:
         if lane.turn is not None:

@@ -99,7 +99,6 @@ class Scheduler:
     def _start(self, lane: Lane, size: int, keep: set[str]) -> Batch:
         digest = lane.key.digest
         load = digest not in self.ledger.weights
-        virtual = self.lanes.clock.first(lane.queue.accounts)
         taken = lane.queue.take(size)
         charges: dict[str, float] = {}
         for job, part in taken:
@@ -116,7 +115,7 @@ class Scheduler:
         self.ledger.weights.pin(digest)
         self.ledger.reserved += grown
         self.flights[number] = lane
-        self.lanes.clock.served(virtual, charges)
+        self.lanes.clock.charge(charges)
         for other in self.lanes.busy.values():
             if other.queue.waiting:
                 other.passed += 1

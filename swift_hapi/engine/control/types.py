@@ -11,7 +11,9 @@ from enum import Enum
 class DeviceSpec:
     """A device and what may be used of its memory.
 
-    :param max_lanes: lanes that hold memory at once; None is as many as fit
+    :param max_lanes: lanes that hold memory at once; None is as many as fit. Lanes that run at
+        once share the device's time as the device pleases; with few of them the controller
+        decides, by account, and their micro-batches are larger
     """
 
     name: str
@@ -38,7 +40,8 @@ class ControlConfig:
         taken when there is no other)
     :param turn_seconds: estimated service after which a lane makes way for lanes that wait
     :param turn_batches: micro-batches after which it does so in any case
-    :param patience: micro-batches of others after which a lane with work goes first
+    :param patience: micro-batches of others, times the lanes with work, after which a lane goes
+        first whatever its accounts have had
     :param failure_growth: factor on a lane's per-sample bytes when an allocation failed
     :param grow_after: full micro-batches in a row after which a shrunk lane grows again
     :param single_tries: allocation failures of a lone sample after which its request is given up
@@ -54,7 +57,7 @@ class ControlConfig:
     output_share: float = 0.25
     turn_seconds: float = 2.0
     turn_batches: int = 16
-    patience: int = 32
+    patience: int = 16
     failure_growth: float = 1.25
     grow_after: int = 8
     single_tries: int = 3

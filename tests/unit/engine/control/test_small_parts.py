@@ -17,28 +17,39 @@ from tests.unit.engine.control.support import spec
 def test_who_idled_cannot_claim_the_past():
     clock = AccountClock()
     clock.enter("busy")
-    for _ in range(10):
-        clock.served(clock["busy"], {"busy": 1.0})
+    clock.charge({"busy": 10.0})
     clock.enter("new")
-    assert 0 < clock["busy"] - clock["new"] <= 1.0
+    assert clock["busy"] == clock["new"] == 10.0
 
 
 def test_leaving_and_coming_back_does_not_wipe_the_bill():
     clock = AccountClock()
     for name in ("a", "b"):
         clock.enter(name)
-    clock.served(0.0, {"a": 5.0})
+    clock.charge({"a": 5.0})
     clock.leave("a")
     clock.enter("a")
     assert clock["a"] == 5.0 and clock.first(["a", "b"]) == 0.0
+    clock.charge({"b": 8.0})
+    clock.enter("c")
+    assert clock["c"] == 5.0
+
+
+def test_an_idle_node_forgets():
+    clock = AccountClock()
+    clock.enter("a")
+    clock.charge({"a": 5.0})
+    clock.leave("a")
+    clock.enter("b")
+    assert clock["a"] == clock["b"] == 0.0
 
 
 def test_estimates_are_corrected():
     clock = AccountClock()
     clock.enter("a")
-    clock.served(0.0, {"a": 5.0})
+    clock.charge({"a": 5.0})
     clock.charge({"a": -3.0, "unknown": 1.0})
-    assert clock["a"] == 2.0
+    assert clock["a"] == 2.0 and clock["unknown"] == 0.0
 
 
 def test_least_recently_used_weights_go_first_and_pinned_ones_never():
