@@ -77,7 +77,11 @@ class ControllerMachine(RuleBasedStateMachine):
     # -- helpers ------------------------------------------------------------------------------
 
     def news(self):
-        for event in self.controller.take_events():
+        while events := self.controller.take_events():
+            self.obey(events)
+
+    def obey(self, events):
+        for event in events:
             if event.what is What.EVICT:
                 flights = [b for b in self.flights.values() if b.device == event.device]
                 assert event.subject not in [batch.lane.digest for batch in flights]

@@ -135,6 +135,10 @@ class Device:
         seats = self.ledger.seats
         while (claim := seats.head(self.lanes.clock.__getitem__)) is not None:
             job, nbytes = claim
+            reason = self.never_runs(job.spec, nbytes)
+            if reason:  # the memory model was found too small while it waited
+                self.drop(job, What.SHED, reason)
+                continue
             need = self.lanes.lane(job.spec).need
             if not (seats.has(nbytes) and self._clear(nbytes, need)):
                 return

@@ -200,6 +200,18 @@ def test_a_memory_model_that_turns_out_far_too_small_sheds_and_goes_on():
     assert set(world.ended) == {"a"}
 
 
+def test_who_waits_for_output_is_shed_when_it_can_no_longer_run():
+    world = World(1000)
+    world.must("a", spec("a"), 8, output=200)
+    lane = spec("b")
+    assert world.submit("b", lane, 8, output=200).answer is Answer.WAITING
+    world.controller.calibrate(0, lane.key, 600)
+    world.run()
+    assert world.events() == [("shed", "b")]
+    world.controller.depart("b", world.now)
+    assert set(world.ended) == {"a"} and world.used == 100
+
+
 def test_departure_in_flight_keeps_the_bytes_until_the_batch_ends():
     world = World()
     world.must("a", spec(), 16, size=30, output=50)
