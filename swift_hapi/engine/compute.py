@@ -147,7 +147,9 @@ async def extract(workers: Workers, work: Work, spent: Spent) -> Extracted:
                 spent.batches.append(len(samples))
                 kept += samples
     finally:
-        if ahead is not None and not ahead.done():
+        if ahead is not None:
             ahead.cancel()
-            await asyncio.wait({ahead})
+            # Its threads write into its buffers until they are done; its error, if any, comes
+            # too late to be told.
+            await asyncio.gather(ahead, return_exceptions=True)
     return Extracted(out[: len(kept)], tuple(kept), tuple(errors))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import stat
 import subprocess
@@ -28,10 +29,13 @@ def refuses(engine: EngineProcess) -> bool:
 
 def test_a_life(tmp_path, models):
     """Started; killed; started again with what it had; terminated while it works."""
-    own = EngineProcess(tmp_path, socket_mode="0660", drain_timeout=3)
+    own = EngineProcess(
+        tmp_path, socket_mode="0660", socket_group=os.getgid(), drain_timeout=3
+    )
     try:
         own.start()
         assert stat.S_IMODE(own.socket.stat().st_mode) == 0o660
+        assert own.socket.stat().st_gid == os.getgid()
         assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) == 0o700
         second = run("--config", str(own.config))
         assert second.returncode == 1
