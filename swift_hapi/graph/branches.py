@@ -1,9 +1,10 @@
-"""Conditions on shapes, decided while a model is traced.
+"""Conditions and loops on shapes, decided while a model is traced.
 
 A trace is one straight line: it cannot hold ``if height != new_height``. Where such a condition
 comes from the shape of one sample alone, it is decided for the shape the model is traced for,
 by running what has been traced so far on meta tensors; the graph then holds for that shape only.
-A condition on the batch size or on values stays an error.
+So is the length of what a loop runs over. A condition on the batch size or on values stays an
+error.
 """
 
 from __future__ import annotations
@@ -47,17 +48,31 @@ class Branches:
 
     def decide(self, node: fx.Node) -> bool | None:
         """What the condition comes to; None if that does not follow from the sample's shape."""
-        self.running = True
-        try:
-            answers = [self._run(i, node) for i in range(len(_BATCHES))]
-        except Exception:  # noqa: BLE001 - whatever a model's code raises: the trace tells it
-            return None
-        finally:
-            self.running = False
-        if any(torch.is_tensor(answer) for answer in answers) or answers[0] != answers[1]:
+        answers = self._answers(node)
+        if any(torch.is_tensor(answer) for answer in answers) or len(set(answers)) != 1:
             return None
         self.taken = True
         return bool(answers[0])
+
+    def length(self, node: fx.Node) -> int | None:
+        """How many items the value has; None if that does not follow from the sample's shape."""
+        answers = self._answers(node)
+        if not answers or not all(isinstance(a, (tuple, list, torch.Tensor)) for a in answers):
+            return None
+        lengths = {len(answer) for answer in answers}
+        # How many dimensions there are does not depend on their sizes.
+        self.taken |= not all(isinstance(answer, torch.Size) for answer in answers)
+        return lengths.pop() if len(lengths) == 1 else None
+
+    def _answers(self, node: fx.Node) -> list[object]:
+        """The node's value for each of two batch sizes; nothing if it cannot be had."""
+        self.running = True
+        try:
+            return [self._run(i, node) for i in range(len(_BATCHES))]
+        except Exception:  # noqa: BLE001 - whatever a model's code raises: the trace tells it
+            return []
+        finally:
+            self.running = False
 
     def _run(self, which: int, last: fx.Node) -> object:
         values = self._values[which]
@@ -87,14 +102,23 @@ class Branches:
         return node.target(*args, **kwargs)
 
     def _attribute(self, name: str) -> object:
-        value: object = self._model
-        for part in name.split("."):
-            value = getattr(value, part)
-        return value
+        # Not by getattr: that of modules is fx's own during a trace.
+        *path, leaf = name.split(".")
+        module = self._module_at(path)
+        for place in (module._parameters, module._buffers, vars(module)):
+            if leaf in place:
+                return place[leaf]
+        raise AttributeError(name)
+
+    def _module_at(self, path: list[str]) -> nn.Module:
+        module = self._model
+        for part in path:
+            module = module._modules[part]
+        return module
 
     def _module(self, path: str) -> nn.Module:
         if path not in self._modules:
-            module = self._model.get_submodule(path)
+            module = self._module_at(path.split("."))
             try:
                 self._modules[path] = build(spec_of(module, path), path)
             except ModelInvalid:

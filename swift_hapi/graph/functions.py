@@ -73,7 +73,7 @@ _TABLE = [
             "sigmoid tanh exp log sqrt rsqrt abs neg pow square sin cos erf clamp relu softmax "
             "log_softmax mean sum var std amax amin max min maximum minimum where cumsum "
             "layer_norm group_norm arange zeros ones full zeros_like ones_like "
-            "full_like linspace norm roll flip",
+            "full_like linspace eye norm roll flip",
         ),
         fresh=True,
     ),
@@ -92,8 +92,9 @@ _TABLE = [
             F,
             "linear conv1d conv2d conv3d conv_transpose2d layer_norm batch_norm group_norm "
             "gelu sigmoid tanh softmax log_softmax softplus softsign logsigmoid "
-            "glu normalize avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d "
-            "scaled_dot_product_attention local_response_norm prelu embedding rms_norm",
+            "glu normalize avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d "
+            "adaptive_avg_pool2d adaptive_avg_pool3d "
+            "scaled_dot_product_attention local_response_norm prelu embedding rms_norm fold",
         ),
         fresh=True,
     ),
@@ -101,7 +102,7 @@ _TABLE = [
         _prefixed(
             "functional.",
             F,
-            "max_pool1d max_pool2d adaptive_max_pool2d pad interpolate pixel_shuffle "
+            "max_pool1d max_pool2d max_pool3d adaptive_max_pool2d pad interpolate pixel_shuffle "
             "pixel_unshuffle unfold channel_shuffle",
         )
     ),
@@ -141,7 +142,7 @@ _METHODS = [
             torch.Tensor,
             "flatten reshape view view_as reshape_as permute transpose swapaxes movedim "
             "contiguous expand expand_as unsqueeze squeeze chunk split tensor_split unbind "
-            "narrow unflatten unfold t to float type_as index_select",
+            "narrow unflatten unfold t to float type_as index_select repeat_interleave",
         )
     ),
     *_rows(

@@ -40,10 +40,17 @@ class Traced:
     fixed: bool = False
 
 
-class _Tracer(fx.Tracer):
+class Tracer(fx.Tracer):
+    """
+    ``norms``: batch norms taken out of modules that are more, by path; ``parked``: constants that
+    the graph reads as attributes of the model, by name; ``constants``: values of forward's
+    arguments after the first.
+    """
+
     def __init__(self, branches: Branches | None):
         super().__init__(param_shapes_constant=True)
         self.branches = branches
+        self.constants: dict[str, object] = {}
         self.place: list[str] = []
         self.norms: dict[str, nn.BatchNorm2d] = {}
         self.parked: dict[str, object] = {}
@@ -54,6 +61,15 @@ class _Tracer(fx.Tracer):
     def to_bool(self, obj: fx.Proxy) -> bool:
         answer = None if self.branches is None else self.branches.decide(obj.node)
         return super().to_bool(obj) if answer is None else answer
+
+    def iter(self, obj: fx.Proxy):
+        try:
+            return super().iter(obj)
+        except fx.proxy.TraceError:
+            length = None if self.branches is None else self.branches.length(obj.node)
+            if length is None:
+                raise
+            return iter([obj[i] for i in range(length)])
 
     def call_module(self, m: nn.Module, forward, args, kwargs):
         if self.branches is not None and self.branches.running:
@@ -90,15 +106,33 @@ def _defaults(model: nn.Module) -> dict[str, object]:
     }
 
 
-def _fx_trace(
+def _containers(model: nn.Module) -> list[tuple[dict | list, dict | list]]:
+    """Plain dicts and lists that the model's modules hold, and what is in them: some models cache
+    results there, which while tracing are no tensors."""
+    return [
+        (value, value.copy())
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if type(value) in (dict, list) and not name.startswith("_")
+    ]
+
+
+def fx_trace(
     model: nn.Module, input_shape: tuple[int, ...] | None, dtype: torch.dtype
-) -> tuple[fx.Graph, _Tracer]:
+) -> tuple[fx.Graph, Tracer]:
+    """torch.fx's graph of ``model`` as it is (which should be eval mode), and the tracer that made
+    it.
+
+    :raises ModelInvalid: see :func:`trace`
+    """
     constants = _defaults(model)
     branches = None
     if input_shape is not None:
         branches = Branches(model, input_shape, dtype, constants)
-    tracer = _Tracer(branches)
+    tracer = Tracer(branches)
+    tracer.constants = constants
     before = set(vars(model))
+    caches = _containers(model)
     try:
         graph = tracer.trace(model, concrete_args=constants or None)
     except Exception as error:
@@ -107,6 +141,10 @@ def _fx_trace(
         raise ModelInvalid(
             f"cannot trace {type(model).__name__}: in module '{place}' ({cls}): {error}"
         ) from error
+    finally:
+        for container, content in caches:
+            container.clear()
+            container.update(content) if isinstance(content, dict) else container.extend(content)
     # fx parks constants it meets on the model itself; keep the model as it was.
     tracer.parked = {name: vars(model)[name] for name in set(vars(model)) - before}
     for name in tracer.parked:
@@ -193,7 +231,7 @@ def trace(
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        graph, tracer = _fx_trace(model, input_shape, dtype)
+        graph, tracer = fx_trace(model, input_shape, dtype)
     finally:
         for module, mode in modes.items():
             module.training = mode

@@ -1,7 +1,7 @@
-"""Architectures by name, from torchvision or timm.
+"""Architectures by name, from torchvision, timm or a user's file.
 
-``resnet18`` is torchvision's, ``timm/resnet18`` is timm's; a name that torchvision lacks is
-looked up in timm. timm is imported only then.
+``resnet18`` is torchvision's, ``timm/resnet18`` is timm's, ``path/to/file.py:factory`` the user's;
+a name that torchvision lacks is looked up in timm. timm is imported only then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from torch import nn
 from torchvision import models
 
-TORCHVISION, TIMM = "torchvision", "timm"
+from hapi_compute.models import user
+
+TORCHVISION, TIMM, FILE = "torchvision", "timm", "file"
 _PREFIX = "timm/"
 #: these two otherwise convert normalised images themselves, depending on the weights they get;
 #: we normalise as they want it instead
@@ -22,13 +24,13 @@ _CONVERTING = {"googlenet": {"init_weights": True}, "inception_v3": {"init_weigh
 
 @dataclass(frozen=True)
 class Architecture:
-    """:param library: ``torchvision`` or ``timm``"""
+    """:param library: ``torchvision``, ``timm`` or ``file``"""
 
     library: str
     name: str
 
     def __str__(self) -> str:
-        return self.name if self.library == TORCHVISION else _PREFIX + self.name
+        return _PREFIX + self.name if self.library == TIMM else self.name
 
     @property
     def converting(self) -> bool:
@@ -56,6 +58,8 @@ def _unknown(name: str) -> ValueError:
 def find(name: str) -> Architecture:
     """:raises ValueError: neither library has it (near names are listed), or it needs timm and
     timm is not installed"""
+    if user.is_reference(name):
+        return Architecture(FILE, name)
     if name in models.list_models(module=models):
         return Architecture(TORCHVISION, name)
     bare = name.removeprefix(_PREFIX)
@@ -71,10 +75,14 @@ def find(name: str) -> Architecture:
 
 
 def build(architecture: Architecture, num_classes: int | None = None) -> nn.Module:
-    """The architecture with freshly initialised weights (drawn from torch's global generator).
+    """The architecture with freshly initialised weights (drawn from torch's global generator), or
+    as a user's file makes it.
 
     :param num_classes: None for the library's default, 1000
+    :raises ValueError, OSError: see :func:`hapi_compute.models.user.build`
     """
+    if architecture.library == FILE:
+        return user.build(architecture.name, num_classes)
     options = {} if num_classes is None else {"num_classes": num_classes}
     if architecture.library == TIMM:
         return _timm().create_model(architecture.name, pretrained=False, **options)
@@ -83,12 +91,22 @@ def build(architecture: Architecture, num_classes: int | None = None) -> nn.Modu
     return models.get_model(architecture.name, weights=None, **options)
 
 
-def build_pretrained(architecture: Architecture, weights: str | None) -> nn.Module:
+def build_pretrained(
+    architecture: Architecture, weights: str | None, num_classes: int | None = None
+) -> nn.Module:
     """The architecture with the library's own weights, downloaded if they are not yet there.
 
     :param weights: name of torchvision's enum member, or None for the library's default
-    :raises ValueError: torchvision has no such weights for the model
+    :param num_classes: for a user's factory; weights of the libraries are for their own
+    :raises ValueError: there are no such weights for the model
     """
+    if architecture.library == FILE:
+        if weights is not None:
+            raise ValueError(
+                f"weights '{weights}': a user's model has default (or none: as the factory makes "
+                "it), random:SEED, or a file"
+            )
+        return build(architecture, num_classes)
     if architecture.library == TIMM:
         if weights is not None:
             raise ValueError("timm names weights in the model's name: timm/resnet50.a1_in1k")

@@ -12,16 +12,16 @@ from swift_hapi.graph.modules import MODULE_TYPES, spec_of
 from swift_hapi.graph.split import make_extractor
 from swift_hapi.protocol.errors import ModelInvalid
 
-IMAGE, VECTOR, SEQUENCE = (4, 9, 7), (6,), (4, 10)
+IMAGE, VECTOR, SEQUENCE, VOLUME = (4, 9, 7), (6,), (4, 10), (2, 3, 4, 5)
 LIVE = {
     "Conv1d": (nn.Conv1d(4, 6, 3, 2, 1), SEQUENCE),
     "Conv2d": (nn.Conv2d(4, 6, (3, 1), 2, "valid", 1, 2, bias=False), IMAGE),
-    "Conv3d": (nn.Conv3d(2, 3, 2), (2, 3, 4, 5)),
+    "Conv3d": (nn.Conv3d(2, 3, 2), VOLUME),
     "Conv2dSame": (layers.Conv2dSame(4, 6, 3, 2), IMAGE),
     "ConvTranspose2d": (nn.ConvTranspose2d(4, 6, 3, 2, 1, 1), IMAGE),
     "BatchNorm1d": (nn.BatchNorm1d(6), VECTOR),
     "BatchNorm2d": (nn.BatchNorm2d(4, 1e-3, None, False), IMAGE),
-    "BatchNorm3d": (nn.BatchNorm3d(2), (2, 3, 4, 5)),
+    "BatchNorm3d": (nn.BatchNorm3d(2), VOLUME),
     "InstanceNorm2d": (nn.InstanceNorm2d(4, affine=True), IMAGE),
     "GroupNorm": (nn.GroupNorm(2, 4), IMAGE),
     "LayerNorm": (nn.LayerNorm((9, 7), bias=False), IMAGE),
@@ -52,12 +52,15 @@ LIVE = {
     "LogSoftmax": (nn.LogSoftmax(-1), IMAGE),
     "MaxPool1d": (nn.MaxPool1d(2), SEQUENCE),
     "MaxPool2d": (nn.MaxPool2d(3, 2, 1, ceil_mode=True), IMAGE),
+    "MaxPool3d": (nn.MaxPool3d(2), VOLUME),
     "MaxPool2dSame": (layers.MaxPool2dSame(3, 2), IMAGE),
     "AvgPool1d": (nn.AvgPool1d(2), SEQUENCE),
     "AvgPool2d": (nn.AvgPool2d(2, count_include_pad=False), IMAGE),
+    "AvgPool3d": (nn.AvgPool3d((1, 2, 2)), VOLUME),
     "AvgPool2dSame": (layers.AvgPool2dSame(3, 2, count_include_pad=False), IMAGE),
     "AdaptiveAvgPool1d": (nn.AdaptiveAvgPool1d(3), SEQUENCE),
     "AdaptiveAvgPool2d": (nn.AdaptiveAvgPool2d((3, None)), IMAGE),
+    "AdaptiveAvgPool3d": (nn.AdaptiveAvgPool3d((1, 2, None)), VOLUME),
     "AdaptiveMaxPool2d": (nn.AdaptiveMaxPool2d(2), IMAGE),
     "Upsample": (nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False), IMAGE),
     "GLU": (nn.GLU(1), IMAGE),

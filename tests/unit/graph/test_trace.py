@@ -76,6 +76,27 @@ def test_the_mode_is_left_alone():
     assert (model.training, model[1].training, model[2].training) == (True, True, False)
 
 
+class Caching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.arange(4.0))
+        self.cache = {}
+
+    def forward(self, x):
+        if "row" not in self.cache:
+            self.cache["row"] = self.table[:3] * 2
+        return x + self.cache["row"]
+
+
+def test_what_a_model_caches_is_not_left_from_a_trace():
+    model, x = Caching().eval(), torch.rand(2, 3)
+    first, second = (make_extractor(model, None, (3,)) for _ in range(2))
+    assert not model.cache and first.digest == second.digest
+    with torch.no_grad():
+        assert torch.equal(Head(first, first.cuts[-1])(x), model(x))
+    assert torch.is_tensor(model.cache["row"])
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
