@@ -26,7 +26,7 @@ class LaneView:
     :param floor: samples with which it may run at least
     :param top: samples it can use at most (work, limit and cap)
     :param demands: unfinished samples per account
-    :param insists: lanes after it must not be taken when it does not fit
+    :param insists: lanes after it must not be taken when it does not fit beside those before it
     """
 
     key: LaneKey
@@ -78,7 +78,8 @@ def solve(available: int, views: Sequence[LaneView], max_lanes: int | None = Non
             chosen.append(view)
             continue
         waiting.append(view.key)
-        if view.insists and insisting is None:
+        alone = view.weight_bytes + view.workspace_bytes + view.floor * view.sample_cost
+        if view.insists and insisting is None and alone <= available:
             insisting = view.key
     wanted = sum((view.top - view.floor) * view.sample_cost for view in chosen)
     if wanted <= free:

@@ -58,13 +58,19 @@ def test_later_lanes_fill_the_gap_unless_one_insists():
     big = view("big", 50, floor=50)
     views = [view("first", 60, floor=60), big, view("small", 10)]
     plan = solve(1000, views)
-    assert sizes(plan) == {"first": 90 - 0, "small": 10} or sizes(plan)["small"] == 10
+    assert sizes(plan) == {"first": 60, "small": 10}
     assert [key.cut for key in plan.waiting] == ["big"]
     views[1] = view("big", 50, floor=50, insists=True)
     plan = solve(1000, views)
     assert set(sizes(plan)) == {"first"}
     assert plan.insisting.cut == "big"
     assert [key.cut for key in plan.waiting] == ["big", "small"]
+
+
+def test_nobody_waits_for_a_lane_that_could_not_run_alone():
+    views = [view("huge", 200, floor=200, insists=True), view("small", 10)]
+    plan = solve(1000, views)
+    assert sizes(plan) == {"small": 10} and plan.insisting is None
 
 
 def test_floors_come_before_shares():
