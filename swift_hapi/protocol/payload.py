@@ -19,6 +19,8 @@ from swift_hapi.protocol.errors import HapiError
 
 VERSION = 1
 _MAX_HEADER = 64 << 20
+#: numpy's names of the types that a payload may hold -> safetensors'
+_DTYPES = {"<f4": "F32", "<i8": "I64"}
 
 
 class PayloadInvalid(HapiError):
@@ -65,8 +67,12 @@ def canonical_json(value) -> str:
     )
 
 
-def encode(payload: Features) -> bytes:
-    """Serialise; deterministic for equal input."""
+def pieces(payload: Features) -> list[bytes | memoryview]:
+    """The blob in pieces, of which the large one is the memory of ``payload.features`` itself
+    (if that is contiguous); deterministic for equal input.
+
+    The order is that of the safetensors library: larger elements first, then by name.
+    """
     metadata = {
         "version": VERSION,
         "cut": payload.cut,
@@ -75,11 +81,31 @@ def encode(payload: Features) -> bytes:
         "errors": [[e.index, e.key, e.reason] for e in payload.errors],
     }
     tensors = {
-        "features": np.ascontiguousarray(payload.features),
         "index": np.asarray(payload.index, dtype=np.int64),
         "label": np.asarray(payload.label, dtype=np.int64),
+        "features": np.ascontiguousarray(payload.features),
     }
-    return safetensors.numpy.save(tensors, metadata={"hapi": canonical_json(metadata)})
+    names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
+    header: dict[str, object] = {"__metadata__": {"hapi": canonical_json(metadata)}}
+    at = 0
+    for name in names:
+        tensor = tensors[name]
+        end = at + tensor.nbytes
+        header[name] = {
+            "dtype": _DTYPES[tensor.dtype.str],
+            "shape": list(tensor.shape),
+            "data_offsets": [at, end],
+        }
+        at = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    bodies = [memoryview(tensors[name].reshape(-1).view(np.uint8)) for name in names]
+    return [struct.pack("<Q", len(text)) + text, *bodies]
+
+
+def encode(payload: Features) -> bytes:
+    """Serialise into one blob."""
+    return b"".join(pieces(payload))
 
 
 def read_metadata(blob: bytes | memoryview) -> dict:

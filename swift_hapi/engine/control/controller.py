@@ -177,6 +177,25 @@ class Controller:
         """Replace a lane's bytes per sample by measured ones."""
         self.devices[device].lanes.calibrate(lane, activation_bytes)
 
+    def hold_weights(self, device: int, digest: str, nbytes: int) -> bool:
+        """Book weights that the executor is about to load before any lane needs them.
+
+        They are not evicted until :meth:`settle_weights`. False, and nothing is booked, when they
+        are booked already or there is no room even without idle weights.
+        """
+        return self.devices[device].hold_weights(digest, nbytes)
+
+    def settle_weights(self, device: int, digest: str, nbytes: int, now: float) -> bool:
+        """The loading of held weights is over: they are there with ``nbytes``, or with 0 are not.
+
+        :returns: whether they may stay
+        """
+        return self.devices[device].settle_weights(digest, nbytes, now)
+
+    def never_runs(self, device: int, spec: LaneSpec, output_bytes: int) -> str:
+        """Why a request of that lane could never run on a device; empty if it could."""
+        return self.devices[device].never_runs(spec, output_bytes)
+
     def weights_gone(self, device: int, digest: str) -> None:
         """The executor no longer has (or failed to load) weights that no micro-batch uses."""
         weights = self.devices[device].ledger.weights
@@ -219,6 +238,7 @@ def _describe(device: Device) -> dict:
         "waiting_to_be_admitted": ledger.door.waiting,
         "waiting_for_output": ledger.seats.waiting,
         "expected_seconds": device.expected_seconds(),
+        "waiting_lanes": len(plan.waiting),
         "lanes": [
             {
                 "digest": key.digest,
@@ -228,7 +248,9 @@ def _describe(device: Device) -> dict:
                 "waiting": lane.queue.waiting,
                 "running": lane.total - lane.queue.waiting,
                 "accounts": len(lane.unfinished),
-                "cap": lane.cap,
+                "account": key.account,
+                "bound": key.bound,
+                "limit": lane.limit,
                 "activation_bytes": lane.activation_bytes,
                 "sample_seconds": lane.sample_seconds,
             }

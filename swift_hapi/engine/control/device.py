@@ -249,6 +249,32 @@ class Device:
         self.lanes.memory_changed()
         self.pump(now)
 
+    # -- weights ------------------------------------------------------------------------------
+
+    def hold_weights(self, digest: str, nbytes: int) -> bool:
+        """See :meth:`Controller.hold_weights`."""
+        weights = self.ledger.weights
+        if digest in weights or not self._clear(nbytes, self.lanes.need):
+            return False
+        weights.add(digest, nbytes)
+        weights.pin(digest)
+        self.lanes.memory_changed()
+        return True
+
+    def settle_weights(self, digest: str, nbytes: int, now: float) -> bool:
+        """See :meth:`Controller.settle_weights`."""
+        weights = self.ledger.weights
+        weights.unpin(digest)
+        if weights.pinned(digest):  # a lane has started with them
+            return True
+        weights.drop(digest)
+        stays = bool(nbytes) and self._clear(nbytes, self.lanes.need)
+        if stays:
+            weights.add(digest, nbytes)
+        self.lanes.memory_changed()
+        self.pump(now)
+        return stays
+
     # -- estimates ----------------------------------------------------------------------------
 
     def _uncome(self, job: Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
@@ -10,6 +11,10 @@ from swift_hapi.engine.control.types import LaneKey, LaneSpec, Part
 
 _BLEND = 0.3  # weight of a new measurement
 _DECAY = 0.95  # of learnt extra bytes, each time a shrunk lane grows
+
+
+def _power_below(value: float) -> int:
+    return 1 << max(0, math.floor(math.log2(max(1.0, min(value, 2.0**30)))))
 
 
 @dataclass(frozen=True)
@@ -23,9 +28,14 @@ class Flight:
 
 
 class Lane:
-    """:param depth: micro-batches under way at once; only one of them is in the network"""
+    """
+    :param depth: micro-batches under way at once; only one of them is in the network
+    :param batch_seconds: longest time that a micro-batch should take
+    """
 
-    def __init__(self, spec: LaneSpec, depth: int, order: int):
+    def __init__(
+        self, spec: LaneSpec, depth: int, order: int, batch_seconds: float = math.inf
+    ):
         self.spec = spec
         self.depth = depth
         self.order = order
@@ -39,6 +49,8 @@ class Lane:
         self.alone = False
         self.passed = 0
         self.turn: tuple[float, int] | None = None
+        self.time_cap = spec.b_max
+        self._batch_seconds = batch_seconds
         self._model_bytes = spec.activation_bytes
         self._full = 0
 
@@ -54,6 +66,11 @@ class Lane:
         self.total += samples
         if not self.unfinished[account]:
             del self.unfinished[account]
+
+    @property
+    def limit(self) -> int:
+        """Most samples of a micro-batch, as far as memory does not say less."""
+        return min(self.cap, max(self.floor, self.time_cap))
 
     @property
     def floor(self) -> int:
@@ -105,6 +122,7 @@ class Lane:
     def measured(self, size: int, seconds: float, peak_bytes: int | None) -> None:
         """A micro-batch of ``size`` took ``seconds`` and, if known, ``peak_bytes`` in all."""
         self.sample_seconds += _BLEND * (max(seconds, 1e-6) / size - self.sample_seconds)
+        self._limit_time(max(seconds, 1e-6) / size)
         if peak_bytes is not None:
             fixed = self.spec.workspace_bytes + size * self.spec.decoded_bytes
             seen = max(1, -(-(peak_bytes - fixed) // size))
@@ -113,6 +131,15 @@ class Lane:
             else:
                 self.activation_bytes += int(_BLEND * (seen - self.activation_bytes))
             self._model_bytes = self.activation_bytes
+
+    def _limit_time(self, latest: float) -> None:
+        """A power of two, because kernels are prepared for each size that occurs, and only where
+        the average and the latest measurement agree, because machines stutter."""
+        fits = [self._batch_seconds / each for each in (self.sample_seconds, latest)]
+        if max(fits) < self.time_cap:
+            self.time_cap = _power_below(max(fits))
+        elif min(fits) >= 2 * self.time_cap:
+            self.time_cap = min(self.spec.b_max, _power_below(min(fits)))
 
     def calibrate(self, activation_bytes: int) -> None:
         """Replace the memory model's per-sample bytes, e.g. by those of a warm-up run."""

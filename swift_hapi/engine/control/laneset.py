@@ -53,7 +53,9 @@ class LaneSet:
             if len(self.lanes) >= _IDLE_LANES + len(self.busy):
                 idle = next(key for key in self.lanes if key not in self.busy)
                 del self.lanes[idle]
-            lane = self.lanes[spec.key] = Lane(spec, self.config.depth, self._order)
+            lane = self.lanes[spec.key] = Lane(
+                spec, self.config.depth, self._order, self.config.batch_seconds
+            )
             self._order += 1
         return lane
 
@@ -81,7 +83,7 @@ class LaneSet:
             self.busy[lane.key] = lane
         lane.queue.push(job)
         lane.add(job.account, job.samples)
-        if not self._plan.satisfied or self._plan.targets.get(lane.key, 0) < lane.cap:
+        if not self._plan.satisfied or self._plan.targets.get(lane.key, 0) < lane.limit:
             self._dirty = True
         self.memory_changed()
 
@@ -144,7 +146,7 @@ class LaneSet:
                 lane.spec.workspace_bytes,
                 lane.sample_cost,
                 min(lane.floor, lane.total),
-                min(lane.cap, lane.total),
+                min(lane.limit, lane.total),
                 lane.unfinished,
                 lane.turn is None and self.overdue(lane),
             )

@@ -89,7 +89,7 @@ class Scheduler:
         self, lane: Lane, size: int, now: float, coming: dict[str, int]
     ) -> float | None:
         """Until when to wait for a fuller micro-batch: briefly, and only if nothing is lost."""
-        if size < lane.queue.waiting or size >= lane.cap:
+        if size < lane.queue.waiting or size >= lane.limit:
             return None
         if not self.flights and not coming.get(lane.key.digest):
             return None
@@ -149,9 +149,10 @@ class Scheduler:
         :raises KeyError: no such micro-batch is under way
         """
         lane, flight = self._land(number)
-        known = lane.activation_bytes
+        known = lane.activation_bytes, lane.limit
         lane.measured(flight.size, seconds, peak_bytes)
-        if lane.succeeded(flight.size, self.config.grow_after) or lane.activation_bytes != known:
+        lane.succeeded(flight.size, self.config.grow_after)
+        if (lane.activation_bytes, lane.limit) != known:
             self.lanes.changed()
         self._correct(flight, seconds)
         for job, part in flight.taken:

@@ -33,6 +33,8 @@ class ControlConfig:
 
     :param depth: micro-batches of one lane under way: one in the network, the others decoding
     :param batch_wait: longest that an unfilled micro-batch waits for more samples
+    :param batch_seconds: a micro-batch takes no longer, as far as measurements tell (and the
+        least micro-batch allows): who comes next waits for those under way
     :param places: requests admitted to one device
     :param room: requests that may wait to be admitted to one device
     :param input_share: part of the budget that objects' bytes may take
@@ -51,6 +53,7 @@ class ControlConfig:
 
     depth: int = 2
     batch_wait: float = 0.02
+    batch_seconds: float = math.inf
     places: int = 64
     room: int = 64
     input_share: float = 0.25
@@ -72,6 +75,8 @@ class ControlConfig:
             raise ValueError("room and batch_wait must not be negative")
         if not (0 < self.input_share < 1 and 0 < self.output_share < 1):
             raise ValueError("input_share and output_share must lie between 0 and 1")
+        if self.batch_seconds <= 0:
+            raise ValueError("batch_seconds must be above 0")
         if self.failure_growth < 1 or self.load_rate <= 0 or self.turn_seconds <= 0:
             raise ValueError("failure_growth >= 1, load_rate > 0 and turn_seconds > 0 are due")
 
@@ -81,12 +86,14 @@ class LaneKey:
     """What samples must agree in to share a micro-batch.
 
     :param bound: the client's own limit on the micro-batch (``X-Hapi-Batch-Size``), 0 for none
+    :param account: empty, or the only one that may use this lane
     """
 
     digest: str
     cut: str
     shape: tuple[int, ...]
     bound: int = 0
+    account: str = ""
 
 
 @dataclass(frozen=True)
