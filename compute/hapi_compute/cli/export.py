@@ -9,30 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 
-from hapi_compute.cli import exit_codes, options
+from hapi_compute.cli import exit_codes, model_options, options
 
 HELP = "write a model's frozen part as an extractor file"
 
 
-def _input_size(text: str) -> tuple[int, int]:
-    sides = text.lower().split("x")
-    if len(sides) not in (1, 2) or not all(s.isascii() and s.isdigit() for s in sides):
-        raise argparse.ArgumentTypeError(f"{text!r}: want N or HxW")
-    height, width = int(sides[0]), int(sides[-1])
-    if not (1 <= height <= 4096 and 1 <= width <= 4096):
-        raise argparse.ArgumentTypeError(f"{text!r}: want sides from 1 to 4096")
-    return height, width
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="torchvision name, or timm/NAME")
-    parser.add_argument(
-        "--weights",
-        required=True,
-        metavar="W",
-        help="random:SEED, default, a torchvision name (IMAGENET1K_V1), package:NAME, or a "
-        ".safetensors or .pth file",
-    )
+    model_options.add_model(parser)
+    model_options.add_weights(parser)
     parser.add_argument(
         "--freeze-at",
         required=True,
@@ -40,33 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="last cut of the frozen part: its name, its index, or a module (layer4)",
     )
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="file to write")
-    parser.add_argument(
-        "--classes",
-        type=int,
-        metavar="N",
-        help="width of the classifier in a weights file (default: the architecture's own)",
-    )
-    parser.add_argument(
-        "--input-size",
-        type=_input_size,
-        metavar="N|HxW",
-        help="pixels of the input that shapes are given for (default: the model's own)",
-    )
+    model_options.add_input_size(parser)
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from hapi_compute.models import load_model
     from swift_hapi.graph.extractor import save_extractor
-    from swift_hapi.graph.split import make_extractor
-    from swift_hapi.protocol.errors import BadCut
 
-    model = load_model(args.model, args.weights, args.classes)
-    shape = (3, *args.input_size) if args.input_size else model.input_shape
-    try:
-        extractor = make_extractor(model.module, args.freeze_at, shape)
-    except BadCut as error:
-        raise ValueError(f"--freeze-at: {error}") from error
+    model, extractor = model_options.load(args)
     digest = save_extractor(extractor, args.output)
     if args.json != "-":
         print(digest)
@@ -80,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
             "weights": model.weights,
             "freeze_at": extractor.cuts[-1].name,
             "input_shape": list(extractor.input_shape),
+            "input_dtype": model.input_dtype,
             "transform": model.transform,
             "cuts": [
                 {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 from dataclasses import dataclass
 
 from torch import nn
@@ -38,19 +39,21 @@ class Architecture:
         return self.library == TORCHVISION and self.name in _CONVERTING
 
 
-def _timm():
-    """:raises ValueError: timm is not installed"""
+def timm():
+    """The package, imported now.
+
+    :raises ValueError: timm is not installed
+    """
     try:
-        import timm
+        return importlib.import_module("timm")
     except ImportError:
         raise ValueError("timm models need the package timm (extra 'timm')") from None
-    return timm
 
 
 def _unknown(name: str) -> ValueError:
     known = set(models.list_models(module=models))
     with contextlib.suppress(ValueError):  # Without timm its models are no suggestion either.
-        known |= set(_timm().list_models())
+        known |= set(timm().list_models())
     near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
     return ValueError(f"no model is called '{name}'; near: {', '.join(near) or 'none'}")
 
@@ -64,7 +67,7 @@ def find(name: str) -> Architecture:
         return Architecture(TORCHVISION, name)
     bare = name.removeprefix(_PREFIX)
     try:
-        known = _timm().is_model(bare)
+        known = timm().is_model(bare)
     except ValueError:
         if name.startswith(_PREFIX):
             raise
@@ -85,7 +88,7 @@ def build(architecture: Architecture, num_classes: int | None = None) -> nn.Modu
         return user.build(architecture.name, num_classes)
     options = {} if num_classes is None else {"num_classes": num_classes}
     if architecture.library == TIMM:
-        return _timm().create_model(architecture.name, pretrained=False, **options)
+        return timm().create_model(architecture.name, pretrained=False, **options)
     if architecture.converting:
         options |= _CONVERTING[architecture.name]
     return models.get_model(architecture.name, weights=None, **options)
@@ -110,7 +113,7 @@ def build_pretrained(
     if architecture.library == TIMM:
         if weights is not None:
             raise ValueError("timm names weights in the model's name: timm/resnet50.a1_in1k")
-        return _timm().create_model(architecture.name, pretrained=True)
+        return timm().create_model(architecture.name, pretrained=True)
     member = weights_enum(architecture, weights)
     if not architecture.converting:
         return models.get_model(architecture.name, weights=member)
