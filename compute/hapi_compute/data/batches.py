@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
@@ -75,12 +75,33 @@ def sequential_windows(dataset: Dataset) -> list[Window]:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """``data`` float32 [n, ...], ``labels`` int64 [n], ``keys`` n strings."""
+class Part:
+    """The rows of a batch that were taken at one cut (None: decoded samples).
 
+    ``rows`` int64 [m], places in the batch, ascending; ``data`` float32 [m, ...].
+    """
+
+    cut: str | None
+    rows: np.ndarray
     data: np.ndarray
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``parts`` that together are n samples, ``labels`` int64 [n], ``keys`` n strings.
+
+    There is one part, unless the split moved between two of the batch's shards.
+    """
+
+    parts: tuple[Part, ...]
     labels: np.ndarray
     keys: tuple[str, ...]
+
+    @property
+    def data(self) -> np.ndarray:
+        """Of a batch with one part; float32 [n, ...]."""
+        (part,) = self.parts
+        return part.data
 
 
 @dataclass
@@ -119,7 +140,7 @@ class Loader:
 
     :param windows: of all epochs, one after the other
     :param jobs: from :func:`jobs_of`, in the order of ``windows``
-    :param row_shape: of one sample as the reader gives it
+    :param shape_of: cut (None: decoded samples) to the shape of one sample there
     :param pool: loads rows (decodes); shared with others
     :param ahead: batches prepared before they are asked for
     """
@@ -130,14 +151,14 @@ class Loader:
         fetcher: Fetcher,
         *,
         batch_size: int,
-        row_shape: tuple[int, ...],
+        shape_of: Callable[[str | None], tuple[int, ...]],
         pool: Executor,
         ahead: int = 2,
     ):
         self._windows = windows
         self._fetcher = fetcher
         self._batch_size = batch_size
-        self._row_shape = row_shape
+        self._shape_of = shape_of
         self._pool = pool
         self._queue: queue.Queue = queue.Queue(ahead)
         self._stop = threading.Event()
@@ -217,11 +238,22 @@ class Loader:
                 totals, skip_left = EpochTotals(), 0
 
     def _load(self, places: list[tuple[ShardSamples, int]]) -> _Pending:
-        data = np.empty((len(places), *self._row_shape), dtype=np.float32)
         labels = np.array([shard.labels[row] for shard, row in places], dtype=np.int64)
         keys = tuple(shard.keys[row] for shard, row in places)
-        futures = tuple(
-            self._pool.submit(shard.rows.load, row, data[i])
-            for i, (shard, row) in enumerate(places)
+        by_cut: dict[str | None, list[int]] = {}
+        for place, (shard, _) in enumerate(places):
+            by_cut.setdefault(shard.cut, []).append(place)
+        parts = tuple(
+            Part(
+                cut,
+                np.array(rows, dtype=np.int64),
+                np.empty((len(rows), *self._shape_of(cut)), dtype=np.float32),
+            )
+            for cut, rows in by_cut.items()
         )
-        return _Pending(Batch(data, labels, keys), futures)
+        futures = []
+        for part in parts:
+            for place, out in zip(part.rows, part.data, strict=True):
+                shard, row = places[place]
+                futures.append(self._pool.submit(shard.rows.load, row, out))
+        return _Pending(Batch(parts, labels, keys), tuple(futures))

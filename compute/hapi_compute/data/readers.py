@@ -16,6 +16,7 @@ from hapi_compute.data.timings import Timings
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.errors import PushdownUnavailable
 from hapi_compute.store.features import FeatureStats, get_features
+from hapi_compute.store.occupancy import RECEIVE
 from hapi_compute.store.retry import Stopped
 from swift_hapi.protocol.errors import HapiError
 from swift_hapi.protocol.headers import FeatureRequest, SampleRange
@@ -41,7 +42,7 @@ class ImageRows:
 
     def load(self, position: int, out: np.ndarray) -> None:
         """:raises HapiError: naming object, sample and reason"""
-        with self.timings.measure("decode"):
+        with self.timings.measure("decode", RECEIVE):
             try:
                 row = decode_sample(self.samples[position], self.transform, self.limits)
             except HapiError as error:
@@ -107,6 +108,7 @@ class RawReader:
             keys,
             label_array(labels, keys, shard, where, self._num_classes),
             bytes_received=len(answer.body),
+            times=(answer.times,),
         )
 
 
@@ -229,6 +231,8 @@ class FeatureReader:
             label_array(labels, keys, shard, where, self._num_classes),
             bytes_received=sum(stats.bytes for _, stats in parts),
             storage=storage,
+            cut=self._pushdown.cut,
+            times=tuple(stats.times for _, stats in parts),
         )
 
     def _ranges(self, shard: Shard) -> list[SampleRange | None]:
@@ -273,7 +277,7 @@ class FeatureReader:
                 stop = min(start + self._micro_batch, last + 1)
                 batch = np.empty((stop - start, *self._input_shape), dtype=np.float32)
                 list(self._pool.map(raw.rows.load, range(start, stop), batch))
-                with self._head_lock, self._raw.timings.measure("fallback_head"):
+                with self._head_lock, self._raw.timings.measure("fallback_head", RECEIVE):
                     parts.append(self._local_head(batch))
         return ShardSamples(
             ArrayRows(tuple(parts), self._raw.where(job.shard)),
@@ -281,6 +285,8 @@ class FeatureReader:
             raw.labels,
             bytes_received=raw.bytes_received,
             fallback=True,
+            cut=self._pushdown.cut,
+            times=raw.times,
         )
 
 

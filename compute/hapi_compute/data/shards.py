@@ -32,8 +32,9 @@ class Rows(Protocol):
 class ShardSamples:
     """One shard, read. ``keys`` and ``labels`` (int64) go with positions in ``rows``.
 
-    ``storage`` is step to seconds on the storage tier; ``fallback`` tells that features were
-    asked for and the object itself had to be read; ``missing`` samples the other side left out.
+    ``cut`` is where the rows were taken; None: decoded samples. ``storage`` is step to seconds on
+    the storage tier; ``fallback`` tells that features were asked for and the object itself had to
+    be read; ``times`` of each request as in :class:`~hapi_compute.store.answer.Answer`.
     """
 
     rows: Rows
@@ -42,6 +43,8 @@ class ShardSamples:
     bytes_received: int
     fallback: bool = False
     storage: dict[str, float] = field(default_factory=dict)
+    cut: str | None = None
+    times: tuple[tuple[float, float, float], ...] = ()
 
     def __len__(self) -> int:
         return len(self.keys)

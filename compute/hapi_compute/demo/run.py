@@ -13,7 +13,7 @@ from hapi_compute.store.auth import Credentials
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.names import SwiftUrl
 from hapi_compute.train import run as train
-from hapi_compute.train.config import AUTO, RAW, TrainConfig
+from hapi_compute.train.config import RAW, TrainConfig
 from hapi_compute.train.progress import Progress
 
 MODEL = "timm/tf_efficientnet_lite0"
@@ -30,7 +30,7 @@ class DemoConfig:
 
     :param train: images to train on, a multiple of 10
     :param test: images held out, a multiple of 10
-    :param split: what the second run does: ``auto`` or a cut
+    :param split: what the second run does: a cut, or ``auto``
     :param work_dir: photos are written here
     :param out: the two runs' checkpoints and models go here
     """
@@ -42,7 +42,7 @@ class DemoConfig:
     epochs: int = 3
     shard_samples: int = 100
     seed: int = 0
-    split: str = AUTO
+    split: str = FREEZE_AT
 
 
 class LossesDiffer(RuntimeError):

@@ -18,11 +18,16 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Answer:
-    """Status, headers (looked up in any case) and the whole body."""
+    """Status, headers (looked up in any case) and the whole body.
+
+    ``times``: when the request was sent, when its headers were there, and when the last byte was,
+    in seconds of ``time.perf_counter``.
+    """
 
     status: int
     headers: requests.structures.CaseInsensitiveDict
     body: bytes
+    times: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 def bare_etag(value: str | None) -> str:

@@ -18,6 +18,7 @@ from hapi_compute.store.auth import AuthV1, Credentials, Grant
 from hapi_compute.store.counters import Counters
 from hapi_compute.store.errors import Corrupted, NotFound, StoreError
 from hapi_compute.store.names import object_path
+from hapi_compute.store.occupancy import RECEIVE, Occupancy
 from hapi_compute.store.retry import Retrier, RetryPolicy
 from hapi_compute.store.transport import TIMEOUT, Transport
 
@@ -38,6 +39,7 @@ class SwiftClient:
     :param credentials: with ``storage_url`` set, calls go to that account instead of the user's
     :param policy: how failed requests are repeated
     :param counters: where to count; a fresh one by default
+    :param occupancy: where to note when storage or network are waited for
     """
 
     def __init__(
@@ -47,14 +49,16 @@ class SwiftClient:
         policy: RetryPolicy | None = None,
         retrier: Retrier | None = None,
         counters: Counters | None = None,
+        occupancy: Occupancy | None = None,
         timeout: tuple[float, float] = TIMEOUT,
     ):
         self.credentials = credentials
         self.counters = counters or Counters()
+        self.occupancy = occupancy or Occupancy()
         self.retrier = retrier or Retrier(policy or RetryPolicy())
         self._timeout = timeout
         self._auth = AuthV1(credentials, self.retrier)
-        self._transport = Transport(self.counters, timeout)
+        self._transport = Transport(self.counters, self.occupancy, timeout)
 
     def __repr__(self) -> str:
         return f"SwiftClient({self.credentials!r})"
@@ -69,6 +73,7 @@ class SwiftClient:
             ),
             retrier=self.retrier,
             counters=self.counters,
+            occupancy=self.occupancy,
             timeout=self._timeout,
         )
         own._auth = self._auth
@@ -214,7 +219,8 @@ class SwiftClient:
     ) -> Answer:
         def attempt() -> Answer:
             answer = self._authenticated(method, path, headers or {}, body)
-            check(answer)
+            with self.occupancy.busy(RECEIVE):
+                check(answer)
             return answer
 
         return self.retrier.call(

@@ -27,7 +27,8 @@ class FeatureStats:
     """What the storage tier says about one answer.
 
     ``bytes`` as they travelled; ``timings`` step to seconds from ``Server-Timing``;
-    ``micro_batch`` samples run at once; ``total`` samples in the shard, None when not known.
+    ``micro_batch`` samples run at once; ``total`` samples in the shard, None when not
+    known; ``times`` as in :class:`~hapi_compute.store.answer.Answer`.
     """
 
     bytes: int
@@ -36,6 +37,7 @@ class FeatureStats:
     micro_batch: int | None = None
     numerics: str = ""
     total: int | None = None
+    times: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 def get_features(
@@ -195,4 +197,5 @@ def stats(answer: Answer) -> FeatureStats:
         micro_batch=int(micro_batch) if micro_batch.isdigit() else None,
         numerics=answer.headers.get(headers.NUMERICS, ""),
         total=int(echo.group(3)) if echo and echo.group(3) != "*" else None,
+        times=answer.times,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from urllib.parse import urlsplit
 
 import requests
@@ -17,6 +18,7 @@ import urllib3
 from hapi_compute.store.answer import Answer, check_length
 from hapi_compute.store.counters import Counters
 from hapi_compute.store.errors import StoreError, Unreachable
+from hapi_compute.store.occupancy import NETWORK, STORAGE, Occupancy
 
 #: seconds to connect, and to wait for the next bytes: a little over the engine's deadline
 TIMEOUT = (5, 330)
@@ -27,8 +29,11 @@ MAX_BODY = 5 << 30
 class Transport:
     """Sends requests. Safe to use from many threads and after ``fork``."""
 
-    def __init__(self, counters: Counters, timeout: tuple[float, float] = TIMEOUT):
+    def __init__(
+        self, counters: Counters, occupancy: Occupancy, timeout: tuple[float, float] = TIMEOUT
+    ):
         self._counters = counters
+        self._occupancy = occupancy
         self._timeout = timeout
         self._local = threading.local()
 
@@ -66,11 +71,16 @@ class Transport:
             # requests removes "//" and dot segments, which are part of a name in Swift.
             prepared.url = url
             settings = session.merge_environment_settings(url, {}, True, None, None)
-            response = session.send(
-                prepared, timeout=self._timeout, allow_redirects=False, **settings
-            )
-            with response:
-                answer = Answer(response.status_code, response.headers, _read(response, what))
+            started = time.perf_counter()
+            with self._occupancy.busy(STORAGE):
+                response = session.send(
+                    prepared, timeout=self._timeout, allow_redirects=False, **settings
+                )
+            first = time.perf_counter()
+            with response, self._occupancy.busy(NETWORK):
+                content = _read(response, what)
+            times = (started, first, time.perf_counter())
+            answer = Answer(response.status_code, response.headers, content, times)
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             self._counters.add(requests=1)
             raise Unreachable(f"{what}: {_cause(error)}") from None

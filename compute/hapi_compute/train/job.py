@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from hapi_compute.data import order
+import torch
+
 from hapi_compute.data.batches import EpochTotals
-from hapi_compute.data.listing import Dataset, align, pin
-from hapi_compute.data.readers import tensor_shape
-from hapi_compute.data.timings import Timings
-from hapi_compute.models import load_model
+from hapi_compute.data.listing import Dataset
+from hapi_compute.data.routing import Router
+from hapi_compute.plan.candidates import Candidate
 from hapi_compute.store.client import SwiftClient
-from hapi_compute.store.errors import PushdownUnavailable
-from hapi_compute.store.names import SwiftUrl
-from hapi_compute.train import checkpoint, loop, product
+from hapi_compute.train import checkpoint, loop, planning, product
 from hapi_compute.train.config import TrainConfig, training_transform
 from hapi_compute.train.evaluate import accuracy
 from hapi_compute.train.optim import build_optimizer
-from hapi_compute.train.pipeline import Pipeline, decode_pool
-from hapi_compute.train.plan import Plan, choose
+from hapi_compute.train.pilot import Pilot
+from hapi_compute.train.pipeline import Pipeline, decode_pool, jobs_of
 from hapi_compute.train.progress import Progress
 from hapi_compute.train.report import Report
+from hapi_compute.train.setup import Parts, prepare
 from hapi_compute.train.state import RunState
 from hapi_compute.train.task import TransferTask
-from hapi_compute.train.threads import shared_cpus
+from hapi_compute.train.threads import shared_cpus, torch_threads
 from hapi_compute.train.upload_model import ensure_uploaded
 from swift_hapi.graph.allocator import keep_freed_memory
-from swift_hapi.graph.extractor import Extractor
-from swift_hapi.graph.split import build_transfer
 
-#: ``transform`` for datasets of tensors, which need none
-NO_TRANSFORM = "none"
+#: the run's first jobs, of which profiling takes as many as it needs
+_FIRST_JOBS = 256
 
 
 def run(config: TrainConfig, store: SwiftClient, progress: Progress | None = None) -> Report:
@@ -45,125 +44,151 @@ def run(config: TrainConfig, store: SwiftClient, progress: Progress | None = Non
     progress = progress or Progress()
     keep_freed_memory()
     started, counted = time.perf_counter(), store.counters.snapshot()
-    timings = Timings()
-    with timings.measure("start"):
-        whole = pin(store, SwiftUrl.parse(config.dataset), config.num_classes)
-        num_classes = _num_classes(config, whole)
-        test = _test_set(config, store, whole)
-        kept, held = order.hold_out(config.seed, len(whole.shards), config.val_split)
-        dataset, validation = whole.subset(kept), whole.subset(held)
-        loaded = load_model(config.model, config.weights)
-        config = _with_transform(config, loaded.transform)
-        spec = training_transform(config.transform, config.seed, 0)
-        input_shape = tensor_shape(store, dataset) if spec is None else (3, *spec.size)
-        extractor, trainable = build_transfer(
-            loaded.module, config.freeze_at, num_classes, config.seed, input_shape
-        )
-        plan = _plan(config, store, extractor, input_shape, whole)
-        progress.note(f"split {plan.split}: {plan.reason}")
-        model_container = None
-        if plan.cut is not None:
-            model_container, sent = ensure_uploaded(extractor, store)
-            if sent:
-                progress.note(f"uploaded the extractor file {extractor.digest}")
-    report = Report(plan, config.model, config.seed, samples=whole.samples or 0)
-
-    def totals(brought: EpochTotals) -> None:
-        report.fallbacks += brought.fallbacks
-        for step, seconds in brought.storage.items():
-            report.storage[step] = report.storage.get(step, 0.0) + seconds
-
-    with shared_cpus(config, raw=plan.cut is None), decode_pool(config) as pool:
-        pipeline = Pipeline(
-            config, store, extractor, input_shape, plan.cut, model_container, num_classes,
-            timings, pool,
-        )  # fmt: skip
-        cut = plan.cut if plan.cut is not None else extractor.cuts[0]
-        task = TransferTask(extractor, trainable, cut, timings)
-        optimizer = build_optimizer(config, trainable)
-
-        def evaluate(data: Dataset) -> float:
-            found, brought = accuracy(pipeline, data, task)
-            totals(brought)
-            return found
-
-        saver = _Saver(config, dataset, extractor, trainable, optimizer, timings)
-        state = saver.load(progress)
-        hooks = loop.Hooks(
-            progress,
-            validate=lambda: evaluate(validation) if validation.shards else None,
-            checkpoint=saver,
-            totals=totals,
-        )
-        loop.train(config, dataset, pipeline, task, optimizer, state, hooks)
-        if test is not None:
-            report.test_accuracy = evaluate(test)
+    with running(config, store, progress) as job:
+        report = job.train()
     if config.out is not None:
-        with timings.measure("write"):
+        parts = job.parts
+        with job.timings.measure("write"):
             product.write(
-                Path(config.out), config, whole, extractor, trainable, input_shape, num_classes
-            )
-    report.epochs, report.step_losses = state.epochs, state.step_losses
-    report.samples = state.epochs[-1].samples
-    report.timings = timings.snapshot()
+                Path(config.out), job.config, parts.whole, parts.extractor, parts.trainable,
+                parts.input_shape, parts.num_classes,
+            )  # fmt: skip
+    report.timings = job.timings.snapshot()
     report.counts = store.counters.snapshot() - counted
     report.seconds = time.perf_counter() - started
     return report
 
 
-def _num_classes(config: TrainConfig, dataset: Dataset) -> int:
-    if config.num_classes is not None and config.num_classes < len(dataset.classes):
-        raise ValueError(
-            f"num_classes={config.num_classes}: {dataset.url} has {len(dataset.classes)} classes"
+@contextmanager
+def running(config: TrainConfig, store: SwiftClient, progress: Progress) -> Iterator[Job]:
+    """A job that is ready to :meth:`~Job.plan` and :meth:`~Job.train`."""
+    parts = prepare(config, store)
+    config = parts.config
+    with shared_cpus(config, raw=False), decode_pool(config) as pool:
+        pipeline = Pipeline(
+            config, store, parts.extractor, parts.input_shape, None, parts.num_classes,
+            parts.timings, pool,
+        )  # fmt: skip
+        yield Job(parts, pipeline, progress)
+
+
+class Job:
+    """The parts of one run, put together.
+
+    :param pipeline: without a model container yet
+    """
+
+    def __init__(self, parts: Parts, pipeline: Pipeline, progress: Progress):
+        self.parts = parts
+        self.config = parts.config
+        self.timings = parts.timings
+        self.progress = progress
+        self.optimizer = build_optimizer(self.config, parts.trainable)
+        self.saver = _Saver(parts, self.optimizer)
+        self.state = self.saver.load(progress)
+        self.windows = loop.windows_left(self.config, parts.dataset, self.state)
+        self._asked = planning.asked(self.config, pipeline)
+        if self._asked is None or self._asked.cut is not None:
+            with self.timings.measure("start"):
+                container, sent = ensure_uploaded(parts.extractor, pipeline.store)
+            pipeline = pipeline.with_model_container(container)
+            if sent:
+                progress.note(f"uploaded the extractor file {parts.extractor.digest}")
+        self.pipeline = pipeline
+        self.router: Router | None = None
+
+    def plan(self) -> planning.Planned:
+        """Decide how to begin; for ``auto`` by measuring with the run's first shards."""
+        config, dataset = self.config, self.parts.dataset
+        candidates: dict[str, Candidate] = {}
+        self.router = Router(
+            lambda route: self.pipeline.reader(dataset.url.container, candidates[route]),
+            "", self.pipeline.store.occupancy,
+        )  # fmt: skip
+        if self._asked is not None:
+            planned = planning.settle(self._asked)
+        elif not self.windows:
+            planned = planning.guess(config, self.pipeline, dataset)
+        else:
+            jobs = itertools.islice(jobs_of(self.windows, self.transform), _FIRST_JOBS)
+            with self.timings.measure("profile"):
+                planned = planning.measure(
+                    config, self.pipeline, self.parts.trainable, dataset, self.windows,
+                    list(jobs), self.router,
+                )  # fmt: skip
+        candidates |= planned.candidates
+        self.router.switch(planned.plan.candidate.name)
+        self.progress.note(f"split {planned.plan.split}: {planned.plan.reason}")
+        return planned
+
+    def transform(self, epoch: int):
+        return training_transform(self.config.transform, self.config.seed, epoch)
+
+    def train(self) -> Report:
+        """All of it."""
+        config, parts, state = self.config, self.parts, self.state
+        planned = self.plan()
+        plan = planned.plan
+        report = Report(plan, config.model, config.seed, state.epochs)
+        task = TransferTask(parts.extractor, parts.trainable, self.timings)
+
+        def totals(brought: EpochTotals) -> None:
+            report.fallbacks += brought.fallbacks
+            for step, seconds in brought.storage.items():
+                report.storage[step] = report.storage.get(step, 0.0) + seconds
+
+        def evaluate(data: Dataset) -> float:
+            found, brought = accuracy(self.pipeline, plan.candidate, data, task)
+            totals(brought)
+            return found
+
+        pilot = Pilot(
+            plan, self.router, self.timings, planned.candidates, config.batch_size,
+            config.concurrency, planned.chooser, self._moved,
+        )  # fmt: skip
+        self._set_threads(plan.candidate)
+        hooks = loop.Hooks(
+            self.progress,
+            validate=lambda: evaluate(parts.validation) if parts.validation.shards else None,
+            checkpoint=self.saver,
+            totals=totals,
+            pilot=pilot,
         )
-    return config.num_classes or len(dataset.classes)
+        begun = self.pipeline.store.occupancy.now()
+        loop.train(
+            config, parts.dataset, self.windows, self.router, self.pipeline, task,
+            self.optimizer, state, hooks,
+        )  # fmt: skip
+        report.seconds_by_kind = self.pipeline.store.occupancy.now().since(begun).split
+        if planned.chooser is not None:
+            plan.take(planned.chooser)
+        if parts.test is not None:
+            report.test_accuracy = evaluate(parts.test)
+        report.step_losses = state.step_losses
+        report.samples = state.epochs[-1].samples
+        return report
 
+    def _moved(self, candidate: Candidate) -> None:
+        self._set_threads(candidate)
+        self.progress.note(f"split moves to {candidate.name}")
 
-def _test_set(config: TrainConfig, store: SwiftClient, train: Dataset) -> Dataset | None:
-    if config.test is None:
-        return None
-    return align(pin(store, SwiftUrl.parse(config.test), config.num_classes), train)
-
-
-def _with_transform(config: TrainConfig, default: str | None) -> TrainConfig:
-    if config.transform == NO_TRANSFORM:
-        return replace(config, transform=None)
-    config = config.with_transform(default)
-    if config.transform is None:
-        raise ValueError(f"transform: {config.model} has no default; give one")
-    return config
-
-
-def _plan(
-    config: TrainConfig,
-    store: SwiftClient,
-    extractor: Extractor,
-    input_shape: tuple[int, ...],
-    dataset: Dataset,
-) -> Plan:
-    cuts = extractor.cuts_for(input_shape)
-    info = store.info()
-    # An operator may hide /info: then only trying tells.
-    pushdown = not info or "swift_hapi" in info
-    raw_bytes = None if dataset.samples is None else dataset.bytes / dataset.samples
-    plan = choose(
-        config.split, cuts, lambda name: cuts[extractor.resolve(name).index], raw_bytes, pushdown
-    )
-    if config.require_pushdown and plan.cut is None:
-        raise PushdownUnavailable(f"a push-down is required, but {plan.reason}")
-    return plan
+    def _set_threads(self, candidate: Candidate) -> None:
+        torch.set_num_threads(torch_threads(self.config, raw=candidate.cut is None))
 
 
 class _Saver:
     """Writes checkpoints at the end of epochs, and within long ones."""
 
-    def __init__(self, config, dataset, extractor, trainable, optimizer, timings):
-        self._timings = timings
+    def __init__(self, parts: Parts, optimizer: torch.optim.Optimizer):
+        config = parts.config
+        self._timings = parts.timings
         self._path = None if config.out is None else Path(config.out, checkpoint.NAME)
         self._resume = config.resume
         self._every = config.checkpoint_seconds
-        self._identity = checkpoint.Identity(config.identity(), dataset.digest, extractor.digest)
-        self._model = trainable
+        self._identity = checkpoint.Identity(
+            config.identity(), parts.dataset.digest, parts.extractor.digest
+        )
+        self._model = parts.trainable
         self._optimizer = optimizer
         self._last = time.monotonic()
 

@@ -1,10 +1,10 @@
-"""Puts the loader together for one run: which reader, how far ahead, which shapes."""
+"""Puts the loader together for one run: which readers, how far ahead, which shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hapi_compute.data.batches import Loader, Window
 from hapi_compute.data.fetcher import Fetcher
@@ -12,11 +12,11 @@ from hapi_compute.data.listing import Dataset
 from hapi_compute.data.readers import FeatureReader, Pushdown, RawReader
 from hapi_compute.data.shards import Job, Reader
 from hapi_compute.data.timings import Timings
+from hapi_compute.plan.candidates import Candidate
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.train.config import TrainConfig
 from hapi_compute.train.task import LocalHead
 from hapi_compute.train.threads import decode_threads
-from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.protocol.transform import TransformSpec
 
@@ -27,31 +27,32 @@ def decode_pool(config: TrainConfig) -> ThreadPoolExecutor:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Everything the loaders of a run share.
-
-    :param cut: where batches are taken; None: decoded images (raw)
-    """
+    """Everything the loaders of a run share."""
 
     config: TrainConfig
     store: SwiftClient
     extractor: Extractor
     input_shape: tuple[int, ...]
-    cut: Cut | None
     model_container: str | None
     num_classes: int
     timings: Timings
     pool: ThreadPoolExecutor
 
-    def reader(self, container: str) -> Reader:
+    def with_model_container(self, container: str | None) -> Pipeline:
+        """:param container: value for ``X-Hapi-Model-Container``"""
+        return replace(self, model_container=container)
+
+    def reader(self, container: str, candidate: Candidate) -> Reader:
+        """What reads shards of ``container`` as ``candidate`` has it."""
         raw = RawReader(self.store, container, self.num_classes, self.timings)
-        if self.cut is None:
+        if candidate.cut is None:
             return raw
         pushdown = Pushdown(
             model=self.extractor.digest,
-            cut=self.cut.name,
-            cut_bytes=self.cut.bytes,
+            cut=candidate.cut.name,
+            cut_bytes=candidate.cut.bytes,
             micro_batch=self.config.micro_batch,
-            encoding=self.config.encoding,
+            encoding=candidate.encoding,
             model_container=self.model_container,
             required=self.config.require_pushdown,
         )
@@ -61,7 +62,7 @@ class Pipeline:
             self.num_classes,
             pushdown,
             raw,
-            LocalHead(self.extractor, self.cut),
+            LocalHead(self.extractor, candidate.cut),
             self.pool,
             self.input_shape,
         )
@@ -71,31 +72,38 @@ class Pipeline:
         dataset: Dataset,
         windows: Sequence[Window],
         transform: Callable[[int], TransformSpec | None],
+        reader: Reader,
     ) -> Loader:
         """Start reading.
 
         :param transform: of an epoch
         """
         config = self.config
-        jobs = (
-            Job(shard, window.epoch, transform(window.epoch))
-            for window in windows
-            for shard in window.shards
-        )
         prefetch = config.read_ahead
         if dataset.single:
             prefetch = max(prefetch, 2 * config.batch_size)
         fetcher = Fetcher(
-            jobs,
-            self.reader(dataset.url.container),
+            jobs_of(windows, transform),
+            reader,
             concurrency=config.concurrency,
             prefetch=prefetch,
             max_bytes=config.prefetch_bytes,
         )
+        shapes = {cut.name: cut.shape for cut in self.extractor.cuts_for(self.input_shape)}
         return Loader(
             windows,
             fetcher,
             batch_size=config.batch_size,
-            row_shape=self.input_shape if self.cut is None else self.cut.shape,
+            shape_of=lambda cut: self.input_shape if cut is None else shapes[cut],
             pool=self.pool,
         )
+
+
+def jobs_of(
+    windows: Sequence[Window], transform: Callable[[int], TransformSpec | None]
+) -> Iterator[Job]:
+    """What has to be read, in order."""
+    for window in windows:
+        spec = transform(window.epoch)
+        for shard in window.shards:
+            yield Job(shard, window.epoch, spec)

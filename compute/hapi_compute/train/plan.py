@@ -1,85 +1,138 @@
-"""Where to split: a simple rule until there is a cost model.
-
-Fewest bytes per sample among the Pareto cuts of the frozen part and ``raw``, the object as it is.
-The paper's logs show this within 1 % of the best split for seven models at 1 Gb/s, and up to
-1.17 times slower on fast networks, where computing weighs more than sending.
-"""
+"""The plan of a run, as it stands and as it came about: what a report says of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from hapi_compute.train.config import AUTO, RAW
+from hapi_compute.plan.candidates import RAW, Candidate
+from hapi_compute.plan.choice import Chooser, Estimate
+from hapi_compute.plan.costs import Demand, Setting, no_overlap, run_time
+from hapi_compute.train.config import AUTO
 from swift_hapi.graph.cuts import Cut
 
 
 @dataclass(frozen=True)
-class Plan:
-    """``cut`` is None for raw; ``candidates`` name to bytes per sample; ``reason`` in words."""
+class Move:
+    """From ``step`` on (an iteration's number over the whole run), for ``reason``; ``predicted``
+    and ``measured`` are seconds of an iteration as known at that moment."""
 
-    cut: Cut | None
+    step: int
+    split: str
     reason: str
-    candidates: dict[str, float]
+    trial: bool = False
+    predicted: dict[str, float] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
+    bandwidth: float | None = None
+
+    def to_dict(self) -> dict:
+        return dict(self.__dict__)
+
+
+@dataclass
+class Plan:
+    """``candidate`` is what runs now; ``sizes`` candidate to bytes per sample on the wire.
+
+    ``estimates`` as of the end, ``first`` candidate to seconds of an iteration as predicted
+    before anything ran. ``measured`` has, for what ran, seconds of an iteration.
+    """
+
+    candidate: Candidate
+    reason: str
+    sizes: dict[str, float] = field(default_factory=dict)
+    runner_up: str | None = None
+    estimates: dict[str, Estimate] = field(default_factory=dict)
+    first: dict[str, float] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
+    run_times: dict[str, float] = field(default_factory=dict)
+    history: list[Move] = field(default_factory=list)
+    bandwidth: float | None = None
+    profile: dict = field(default_factory=dict)
+
+    @property
+    def cut(self) -> Cut | None:
+        return self.candidate.cut
 
     @property
     def split(self) -> str:
-        return RAW if self.cut is None else self.cut.name
+        return self.candidate.split
 
     @property
     def mode(self) -> str:
         return RAW if self.cut is None else "split"
 
+    def take(self, chooser: Chooser) -> None:
+        """Copy what ``chooser`` knows."""
+        self.estimates = chooser.estimates()
+        self.bandwidth = chooser.bandwidth
+
     def to_dict(self) -> dict:
         return {
             "split": self.split,
+            "candidate": self.candidate.name,
             "reason": self.reason,
-            "bytes_per_sample": {k: round(v, 1) for k, v in self.candidates.items()},
+            "runner_up": self.runner_up,
+            "bytes_per_sample": {k: round(v, 1) for k, v in self.sizes.items()},
+            "bandwidth": self.bandwidth,
+            "candidates": [self._row(name) for name in self.estimates],
+            "history": [move.to_dict() for move in self.history],
+            "profile": self.profile,
+        }
+
+    def _row(self, name: str) -> dict:
+        found = self.estimates[name]
+        return {
+            "name": name,
+            "bytes_per_sample": self.sizes.get(name),
+            **{f"{stage}_s": seconds for stage, seconds in found.stages.to_dict().items()},
+            "bottleneck": found.stages.bottleneck,
+            "no_overlap_s": no_overlap(found.stages),
+            "first_predicted_s": self.first.get(name),
+            "predicted_s": found.time,
+            "measured_s": self.measured.get(name),
+            "run_s": self.run_times.get(name),
         }
 
 
-def choose(
-    asked: str,
-    cuts: Sequence[Cut],
-    resolve,
-    raw_bytes: float | None,
-    pushdown: bool,
-) -> Plan:
-    """Decide on a split.
+def asked_for(
+    asked: str, cuts: Sequence[Cut], resolve, encoding: str, pushdown: bool
+) -> Plan | None:
+    """The plan where there is nothing to choose; None where there is.
 
     :param asked: ``auto``, ``raw``, or a cut's name or index
-    :param cuts: of the extractor, for the input shape of this run
     :param resolve: name or index to one of ``cuts``; raises :class:`BadCut`
-    :param raw_bytes: of one sample as it lies in the store; None when not known
     :param pushdown: whether the store runs heads at all
     """
-    candidates = {cut.name: float(cut.bytes) for cut in cuts if cut.pareto}
-    if raw_bytes is not None:
-        candidates[RAW] = raw_bytes
     if asked == RAW:
-        return Plan(None, "raw was asked for", candidates)
+        return Plan(Candidate(None), "raw was asked for")
     wanted = None if asked == AUTO else resolve(asked)
     if not pushdown:
-        return Plan(None, "the store has no hapi filter", candidates)
-    if wanted is not None:
-        return Plan(wanted, f"cut {wanted.name} was asked for", candidates)
+        return Plan(Candidate(None), "the store has no hapi filter")
+    if wanted is None:
+        return None
+    return Plan(Candidate(wanted, encoding=encoding), f"cut {wanted.name} was asked for")
+
+
+def fewest_bytes(cuts: Sequence[Cut], raw_bytes: float | None, encoding: str) -> Plan:
+    """The plan where nothing can be measured first: the fewest bytes per sample.
+
+    In the paper's logs this is within 1 % of the best split for seven models at 1 Gb/s, and up to
+    1.17 times slower on fast networks, where computing weighs more than sending.
+
+    :param raw_bytes: of one sample as it lies in the store; None when not known
+    """
     smallest = min((cut for cut in cuts if cut.pareto), key=lambda cut: cut.bytes)
-    if raw_bytes is None:
+    if raw_bytes is not None and smallest.bytes >= raw_bytes:
         return Plan(
-            smallest,
-            f"cut {smallest.name} has the fewest bytes of all cuts ({smallest.bytes:,} per "
-            "sample); those of raw samples are not known beforehand",
-            candidates,
-        )
-    if smallest.bytes >= raw_bytes:
-        return Plan(
-            None,
-            f"raw has {raw_bytes:,.0f} bytes per sample, no cut has fewer (best: "
-            f"{smallest.name}, {smallest.bytes:,})",
-            candidates,
+            Candidate(None),
+            f"not measured; raw has {raw_bytes:,.0f} bytes per sample, no cut has fewer",
         )
     return Plan(
-        smallest,
-        f"cut {smallest.name} has {smallest.bytes:,} bytes per sample, raw {raw_bytes:,.0f}",
-        candidates,
+        Candidate(smallest, encoding=encoding),
+        f"not measured; cut {smallest.name} has the fewest bytes, {smallest.bytes:,} per sample",
     )
+
+
+def run_times(demands: dict[str, Demand], setting: Setting, bandwidth: float) -> dict[str, float]:
+    """Seconds of all epochs, for each candidate."""
+    return {name: run_time(demand, setting, bandwidth) for name, demand in demands.items()}

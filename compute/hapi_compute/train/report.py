@@ -9,7 +9,10 @@ from hapi_compute.train.plan import Plan
 from hapi_compute.train.state import EpochRecord
 
 #: steps on the compute tier that are always reported, in this order
-STEPS = ("start", "wait", "frozen", "trainable", "evaluate", "write", "decode", "fallback_head")
+STEPS = (
+    "start", "profile", "wait", "frozen", "trainable", "evaluate", "write", "decode",
+    "fallback_head",
+)  # fmt: skip
 STORAGE_STEPS = ("queue", "read", "decode", "infer", "encode")
 
 
@@ -17,10 +20,12 @@ STORAGE_STEPS = ("queue", "read", "decode", "infer", "encode")
 class Report:
     """One run.
 
-    ``timings`` are seconds: ``start``, ``wait``, ``frozen``, ``trainable``, ``evaluate`` and
-    ``write`` of the training thread, ``decode`` and ``fallback_head`` summed over the threads
-    beside it; ``storage`` is the sum over all answers of what the storage tier says in
-    ``Server-Timing``.
+    ``timings`` are seconds: ``start``, ``profile``, ``wait``, ``frozen``, ``trainable``,
+    ``evaluate`` and ``write`` of the training thread, ``decode`` and ``fallback_head`` summed over
+    the threads beside it; ``storage`` is the sum over all answers of what the storage tier says in
+    ``Server-Timing``. ``seconds_by_kind`` splits the time of training: each moment counts as the
+    first that holds of computing, receiving (and decoding), waiting for the network, waiting for
+    the storage tier, and none of them.
     """
 
     plan: Plan
@@ -31,6 +36,7 @@ class Report:
     test_accuracy: float | None = None
     timings: dict[str, float] = field(default_factory=dict)
     storage: dict[str, float] = field(default_factory=dict)
+    seconds_by_kind: dict[str, float] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     fallbacks: int = 0
     samples: int = 0
@@ -49,6 +55,7 @@ class Report:
             "step_losses": self.step_losses,
             "test_accuracy": self.test_accuracy,
             "timings": {**timings, "total": self.seconds, "storage": storage},
+            "seconds_by_kind": self.seconds_by_kind,
             "bytes_received": self.counts.bytes_received,
             "bytes_sent": self.counts.bytes_sent,
             "requests": self.counts.requests,

@@ -16,6 +16,14 @@ from hapi_compute.data.shards import Job, ShardSamples
 from hapi_compute.store.names import SwiftUrl
 
 
+def shape_1(cut):
+    return (1,)
+
+
+def shape_3(cut):
+    return (3,)
+
+
 class Numbers:
     """Sample j of shard i is the number 1000 * i + j."""
 
@@ -51,7 +59,7 @@ def load(windows, batch_size=4, reader=None, epochs=1, concurrency=2):
     fetcher = Fetcher(jobs, reader or Numbers(), concurrency=concurrency)
     with ThreadPoolExecutor(2) as pool:
         with Loader(
-            windows, fetcher, batch_size=batch_size, row_shape=(1,), pool=pool
+            windows, fetcher, batch_size=batch_size, shape_of=shape_1, pool=pool
         ) as loader:
             return [list(loader.epoch()) for _ in range(epochs)], loader.totals
 
@@ -123,7 +131,7 @@ def test_failure_reaches_the_consumer_after_what_was_good():
     jobs = [Job(shard, 0, None) for window in windows for shard in window.shards]
     with ThreadPoolExecutor(1) as pool:
         fetcher = Fetcher(jobs, Numbers(fail="1"))
-        with Loader(windows, fetcher, batch_size=4, row_shape=(1,), pool=pool) as loader:
+        with Loader(windows, fetcher, batch_size=4, shape_of=shape_1, pool=pool) as loader:
             batches = loader.epoch()
             assert next(batches).keys[0] == "0"
             with pytest.raises(DatasetError, match="1 is broken"):
@@ -134,7 +142,7 @@ def test_rows_of_another_shape_are_an_error():
     windows = sequential_windows(dataset(4))
     with ThreadPoolExecutor(1) as pool:
         fetcher = Fetcher([Job(windows[0].shards[0], 0, None)], Numbers())
-        with Loader(windows, fetcher, batch_size=4, row_shape=(3,), pool=pool) as loader:
+        with Loader(windows, fetcher, batch_size=4, shape_of=shape_3, pool=pool) as loader:
             with pytest.raises(DatasetError, match="shape"):
                 list(loader.epoch())
 
@@ -145,6 +153,6 @@ def test_closing_in_the_middle_leaves_no_thread():
     jobs = [Job(shard, 0, None) for window in windows for shard in window.shards]
     with ThreadPoolExecutor(1) as pool:
         fetcher = Fetcher(jobs, Numbers())
-        with Loader(windows, fetcher, batch_size=2, row_shape=(1,), pool=pool) as loader:
+        with Loader(windows, fetcher, batch_size=2, shape_of=shape_1, pool=pool) as loader:
             next(loader.epoch())
     assert set(threading.enumerate()) == before

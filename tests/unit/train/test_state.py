@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from hapi_compute.plan.candidates import Candidate
 from hapi_compute.store.counters import Counts
 from hapi_compute.train.plan import Plan
 from hapi_compute.train.progress import Lines
@@ -31,7 +32,7 @@ def test_state_survives_json():
 
 def report() -> Report:
     return Report(
-        Plan(None, "raw was asked for", {"raw": 10.0}), "resnet18", 7,
+        Plan(Candidate(None), "raw was asked for", {"raw": 10.0}), "resnet18", 7,
         epochs=[EpochRecord(0, 1.5, 0.5, 2.0, 1_000_000, 3, 40, 0.25), EpochRecord(1)],
         step_losses=[2.0, 1.0], test_accuracy=0.75, timings={"wait": 1.0, "extra": 2.0},
         storage={"infer": 3.0}, counts=Counts(5, 1, 2_000_000, 7), fallbacks=2, samples=40,

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from hapi_compute.data.batches import Batch, Part
 from hapi_compute.data.timings import Timings
 from hapi_compute.train.task import LocalHead, TransferTask, step_seed
 from swift_hapi.graph.split import build_transfer
@@ -47,6 +48,10 @@ def images():
 LABELS = np.array([0, 1, 2, 3, 0, 1])
 
 
+def batch(data, labels=LABELS, cut=None) -> Batch:
+    return Batch((Part(cut, np.arange(len(data)), data),), labels, ("",) * len(data))
+
+
 def gradients(task) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in task.trainable.named_parameters()}
 
@@ -55,9 +60,11 @@ def test_every_cut_gives_the_same_loss_and_gradients(parts, images):
     extractor, trainable = parts
     found = []
     for cut in extractor.cuts:
-        task = TransferTask(extractor, trainable, cut, Timings())
+        task = TransferTask(extractor, trainable, Timings())
         trainable.zero_grad()
-        loss, correct = task.loss(LocalHead(extractor, cut)(images), LABELS, seed=11)
+        loss, correct = task.loss(
+            batch(LocalHead(extractor, cut)(images), cut=cut.name), seed=11
+        )
         loss.backward()
         found.append((loss.item(), correct, gradients(task)))
     assert len(found) > 3
@@ -67,23 +74,37 @@ def test_every_cut_gives_the_same_loss_and_gradients(parts, images):
             torch.testing.assert_close(grad, found[0][2][name], rtol=1e-4, atol=1e-6)
 
 
+def test_rows_of_several_cuts_make_the_same_batch(parts, images):
+    extractor, trainable = parts
+    task = TransferTask(extractor, trainable, Timings())
+    whole = task.loss(batch(images), seed=11)[0].item()
+    pieces = []
+    for rows, cut in (([0, 3], None), ([1], extractor.cuts[2]), ([2, 4, 5], extractor.cuts[-1])):
+        rows = np.array(rows)
+        data = images[rows] if cut is None else LocalHead(extractor, cut)(images[rows])
+        pieces.append(Part(None if cut is None else cut.name, rows, data))
+    mixed = Batch(tuple(pieces), LABELS, ("",) * 6)
+    assert task.loss(mixed, seed=11)[0].item() == pytest.approx(whole, rel=1e-5)
+    torch.testing.assert_close(task.predict(mixed), task.predict(batch(images)))
+
+
 def test_dropout_follows_the_seed_alone(parts, images):
     extractor, trainable = parts
-    task = TransferTask(extractor, trainable, extractor.cuts[0], Timings())
+    task = TransferTask(extractor, trainable, Timings())
     torch.manual_seed(1)
-    first = task.loss(images, LABELS, seed=5)[0].item()
+    first = task.loss(batch(images), seed=5)[0].item()
     torch.rand(100)
-    assert task.loss(images, LABELS, seed=5)[0].item() == first
-    assert task.loss(images, LABELS, seed=6)[0].item() != first
+    assert task.loss(batch(images), seed=5)[0].item() == first
+    assert task.loss(batch(images), seed=6)[0].item() != first
 
 
 def test_the_frozen_part_stays_as_it_is(parts, images):
     extractor, trainable = parts
     before = {name: tensor.clone() for name, tensor in extractor.tensors.items()}
-    task = TransferTask(extractor, trainable, extractor.cuts[0], Timings())
+    task = TransferTask(extractor, trainable, Timings())
     optimizer = torch.optim.SGD(trainable.parameters(), lr=0.1)
     for seed in range(3):
-        loss, _ = task.loss(images, LABELS, seed)
+        loss, _ = task.loss(batch(images), seed)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -93,10 +114,10 @@ def test_the_frozen_part_stays_as_it_is(parts, images):
 
 def test_prediction_is_in_eval_mode(parts, images):
     extractor, trainable = parts
-    task = TransferTask(extractor, trainable, extractor.cuts[0], Timings())
-    task.loss(images, LABELS, 0)
-    logits = task.predict(images)
-    assert torch.equal(logits, task.predict(images)) and logits.shape == (6, 4)
+    task = TransferTask(extractor, trainable, Timings())
+    task.loss(batch(images), 0)
+    logits = task.predict(batch(images))
+    assert torch.equal(logits, task.predict(batch(images))) and logits.shape == (6, 4)
 
 
 def test_step_seeds():

@@ -1,0 +1,181 @@
+"""What the compute tier needs for every cut, measured on real samples with the real code.
+
+One pass over the frozen part stops the clock at every cut: the time from the input to each cut,
+and from each cut to the end, for the price of one forward pass. Its results, the features at the
+freeze point, are what training needs of these samples anyway: the caller keeps them.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import zstandard
+from torch import nn
+from torch.nn import functional
+
+from swift_hapi.graph import ir
+from swift_hapi.graph.cuts import Cut
+from swift_hapi.graph.extractor import Extractor
+from swift_hapi.graph.interpreter import Head
+from swift_hapi.graph.program import Program
+
+#: the storage tier's level
+_ZSTD_LEVEL = 1
+#: at least so many timed passes, the first of which warms up
+_PASSES = 3
+
+
+@dataclass(frozen=True)
+class ComputeProfile:
+    """Seconds per sample on the compute tier.
+
+    :param prefix: from the input to each cut
+    :param train: trainable part: forward, loss, backward, optimiser
+    :param decode: a stored sample to the network's input, CPU
+    :param squeezed: for each cut, bytes with zstd as a part of bytes without
+    """
+
+    prefix: dict[str, float]
+    train: float
+    decode: float
+    squeezed: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def frozen(self) -> float:
+        """The whole frozen part."""
+        return max(self.prefix.values())
+
+
+class PrefixTimer:
+    """The frozen part, run from cut to cut."""
+
+    def __init__(self, extractor: Extractor, squeeze: bool = False):
+        self._segments: list[tuple[Cut, Program | None]] = []
+        self._first = Head(extractor, extractor.cuts[0])
+        self._squeeze = squeeze
+        start = extractor.graph.input
+        for cut in extractor.cuts:
+            needed = ir.slice_to(extractor.graph.nodes, cut.name, stop=start)
+            nodes = [node for node in needed if node.name in extractor.dependent]
+            program = None
+            if nodes:
+                program = Program(nodes, start, cut.name, extractor.resolver, extractor.known)
+            self._segments.append((cut, program))
+            start = cut.name
+        self._least: dict[str, float] = {}
+        self._passes = 0
+        self.squeezed: dict[str, float] = {}
+
+    @property
+    def passes(self) -> int:
+        return self._passes
+
+    def run(self, images: np.ndarray) -> np.ndarray:
+        """Features at the freeze point of float32 [n, *input_shape], timed."""
+        with torch.inference_mode():
+            started = time.perf_counter()
+            x = self._first(torch.from_numpy(images))
+            if x.dim() == 4:
+                # As a head lays its input out; the copy is part of every way to run it.
+                x = x.contiguous(memory_format=torch.channels_last)
+            for cut, program in self._segments:
+                if program is not None:
+                    x = program(x)
+                took = (time.perf_counter() - started) / len(images)
+                self._least[cut.name] = min(took, self._least.get(cut.name, took))
+                if self._squeeze and cut.name not in self.squeezed:
+                    self.squeezed[cut.name] = _squeezed(x[:8])
+                started = time.perf_counter()
+            self._passes += 1
+            return x.contiguous().numpy()
+
+    def prefix(self) -> dict[str, float]:
+        """Seconds per sample from the input to each cut, from the fastest run of each piece."""
+        total, found = 0.0, {}
+        for cut, program in self._segments:
+            if program is not None:
+                total += self._least[cut.name]
+            found[cut.name] = total
+        return found
+
+
+def _squeezed(x: torch.Tensor) -> float:
+    plain = x.contiguous().numpy().tobytes()
+    return len(zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(plain)) / max(1, len(plain))
+
+
+def run_batches(
+    timer: PrefixTimer, images: np.ndarray, batch: int, passes: int = _PASSES
+) -> np.ndarray:
+    """Features of all ``images`` in batches of the real size; the first batch again until there
+    are ``passes`` of them."""
+    parts = [timer.run(images[i : i + batch]) for i in range(0, len(images), batch)]
+    while timer.passes < passes:
+        timer.run(images[:batch])
+    return np.concatenate(parts)
+
+
+def train_seconds(
+    trainable: nn.Module,
+    optimizer_of: Callable[[nn.Module], torch.optim.Optimizer],
+    features: np.ndarray,
+    labels: Sequence[int],
+    batch: int,
+) -> float:
+    """Seconds per sample of one training step, on a copy of the trainable part.
+
+    :param optimizer_of: makes the run's optimiser for a module
+    :param features: at the freeze point, repeated up to a whole batch
+    """
+    rows = np.resize(np.arange(len(features)), batch)
+    x, target = torch.from_numpy(features[rows]), torch.from_numpy(np.asarray(labels)[rows])
+    part = copy.deepcopy(trainable).train()
+    optimizer = optimizer_of(part)
+    least = float("inf")
+    with torch.random.fork_rng(devices=[]):
+        for _ in range(_PASSES):
+            started = time.perf_counter()
+            loss = functional.cross_entropy(part(x), target)
+            loss.item()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            least = min(least, time.perf_counter() - started)
+    return least / batch
+
+
+def decode_all(
+    load: Callable[[int, np.ndarray], None], count: int, shape: tuple[int, ...]
+) -> tuple[np.ndarray, float]:
+    """All samples of a shard, and CPU seconds per sample.
+
+    :param load: writes one sample into an array
+    """
+    images = np.empty((count, *shape), dtype=np.float32)
+    started = time.thread_time()
+    for place in range(count):
+        load(place, images[place])
+    return images, (time.thread_time() - started) / count
+
+
+def byte_seconds(data: np.ndarray) -> float:
+    """CPU seconds per byte of what every body goes through: a digest and two copies."""
+    body = np.ascontiguousarray(data).view(np.uint8).reshape(-1)[: 8 << 20]
+    least = float("inf")
+    for _ in range(_PASSES):
+        started = time.thread_time()
+        hashlib.sha256(body)
+        bytes(bytearray(body))
+        least = min(least, time.thread_time() - started)
+    return least / len(body)
+
+
+def joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
+    found = list(arrays)
+    return found[0] if len(found) == 1 else np.concatenate(found)

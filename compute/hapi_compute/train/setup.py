@@ -1,0 +1,86 @@
+"""What a run is made of: dataset, model cut at its freeze point, options with their defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from hapi_compute.data import order
+from hapi_compute.data.listing import Dataset, align, pin
+from hapi_compute.data.readers import tensor_shape
+from hapi_compute.data.timings import Timings
+from hapi_compute.models import load_model
+from hapi_compute.store.client import SwiftClient
+from hapi_compute.store.names import SwiftUrl
+from hapi_compute.train.config import TrainConfig, training_transform
+from swift_hapi.graph.extractor import Extractor
+from swift_hapi.graph.split import build_transfer
+
+#: ``transform`` for datasets of tensors, which need none
+NO_TRANSFORM = "none"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """:param whole: the dataset with what is held out of ``dataset`` for ``validation``"""
+
+    config: TrainConfig
+    whole: Dataset
+    dataset: Dataset
+    validation: Dataset
+    test: Dataset | None
+    num_classes: int
+    input_shape: tuple[int, ...]
+    extractor: Extractor
+    trainable: nn.Module
+    timings: Timings
+
+
+def prepare(config: TrainConfig, store: SwiftClient) -> Parts:
+    """Pin the dataset, load the model, cut it.
+
+    :raises ValueError: an option does not suit model or data
+    :raises HapiError: what store or data raised
+    """
+    timings = Timings(store.occupancy)
+    with timings.measure("start"):
+        whole = pin(store, SwiftUrl.parse(config.dataset), config.num_classes)
+        num_classes = _num_classes(config, whole)
+        test = _test_set(config, store, whole)
+        kept, held = order.hold_out(config.seed, len(whole.shards), config.val_split)
+        dataset, validation = whole.subset(kept), whole.subset(held)
+        loaded = load_model(config.model, config.weights)
+        config = _with_transform(config, loaded.transform)
+        spec = training_transform(config.transform, config.seed, 0)
+        input_shape = tensor_shape(store, dataset) if spec is None else (3, *spec.size)
+        extractor, trainable = build_transfer(
+            loaded.module, config.freeze_at, num_classes, config.seed, input_shape
+        )
+    return Parts(
+        config, whole, dataset, validation, test, num_classes, input_shape, extractor, trainable,
+        timings,
+    )  # fmt: skip
+
+
+def _num_classes(config: TrainConfig, dataset: Dataset) -> int:
+    if config.num_classes is not None and config.num_classes < len(dataset.classes):
+        raise ValueError(
+            f"num_classes={config.num_classes}: {dataset.url} has {len(dataset.classes)} classes"
+        )
+    return config.num_classes or len(dataset.classes)
+
+
+def _test_set(config: TrainConfig, store: SwiftClient, train: Dataset) -> Dataset | None:
+    if config.test is None:
+        return None
+    return align(pin(store, SwiftUrl.parse(config.test), config.num_classes), train)
+
+
+def _with_transform(config: TrainConfig, default: str | None) -> TrainConfig:
+    if config.transform == NO_TRANSFORM:
+        return replace(config, transform=None)
+    config = config.with_transform(default)
+    if config.transform is None:
+        raise ValueError(f"transform: {config.model} has no default; give one")
+    return config
