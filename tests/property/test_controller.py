@@ -70,6 +70,7 @@ class ControllerMachine(RuleBasedStateMachine):
         self.done = defaultdict(list)
         self.complete, self.lost = set(), set()
         self.flights: dict[int, Batch] = {}
+        self.loading = []
         self.activation = {}  # bytes per sample as believed at the start
         self.loaded = [{}, {}]
         self.believed = True  # no memory model has been found too small so far
@@ -252,6 +253,27 @@ class ControllerMachine(RuleBasedStateMachine):
         for device in (0, 1):
             self.controller.calibrate(device, spec.key, int(spec.activation_bytes * factor))
 
+    @rule(device=st.integers(0, 1), spec=st.sampled_from(SPECS))
+    def begin_loading(self, device, spec):
+        """Weights are loaded before any lane needs them."""
+        digest = spec.key.digest
+        if self.controller.hold_weights(device, digest, spec.weight_bytes):
+            self.news()
+            assert digest not in self.loaded[device]
+            self.loaded[device][digest] = spec.weight_bytes
+            self.loading.append((device, digest))
+        self.news()
+
+    @precondition(lambda self: self.loading)
+    @rule(works=st.booleans())
+    def end_loading(self, works):
+        device, digest = self.loading.pop(0)
+        nbytes = self.loaded[device][digest] if works else 0
+        stays = self.controller.settle_weights(device, digest, nbytes, self.now)
+        if not stays:
+            del self.loaded[device][digest]
+        self.news()
+
     # -- invariants ---------------------------------------------------------------------------
 
     @invariant()
@@ -314,6 +336,8 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def teardown(self):
         """Everything that was admitted finishes, whatever happened before."""
+        while self.loading:
+            self.end_loading(True)
         for _ in range(5000):
             self.controller.expire(self.now)
             for device in (0, 1):
