@@ -127,6 +127,13 @@ class Extractor:
         moved._bind()
         return moved
 
+    def skeleton(self) -> Extractor:
+        """A copy without weights: it knows its cuts, shapes and memory, and cannot run."""
+        bare = object.__new__(Extractor)
+        bare.__dict__.update(self.__dict__)
+        bare.tensors, bare.modules, bare.known = {}, {}, {}
+        return bare
+
     def resolver(self, node: ir.Node):
         """The callable behind a node."""
         if node.op == ir.MODULE:

@@ -89,12 +89,32 @@ def _single_kind(head: bytes) -> str | None:
     return "tensor" if head.startswith(_NPY) else None
 
 
+class _ViewFile:
+    """As much of a file as tarfile wants; unlike BytesIO it does not copy the whole view."""
+
+    def __init__(self, view: memoryview):
+        self._view = view
+        self._at = 0
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        end = len(self._view) if size is None or size < 0 else self._at + size
+        data = bytes(self._view[self._at : end])
+        self._at += len(data)
+        return data
+
+
 def _members(view: memoryview, name: str, limits: Limits):
     """(member name, data) of every regular file; refuses what could point outside the bytes."""
-    # BytesIO shares the memory of a bytes object, but copies a view.
-    whole = view.obj if isinstance(view.obj, bytes) and len(view.obj) == len(view) else view
     try:
-        with tarfile.open(fileobj=io.BytesIO(whole), mode="r:") as archive:
+        with tarfile.open(fileobj=_ViewFile(view), mode="r:") as archive:
             for count, member in enumerate(archive):
                 if count >= limits.max_samples * _MEMBERS_PER_SAMPLE:
                     raise TooLarge(f"{name}: tar has more than {count} members")
