@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+import base64
+import hashlib
+from dataclasses import dataclass
+
 import zstandard
 
-from swift_hapi.engine.compute import Extracted
+from swift_hapi.engine.job import Extracted
 from swift_hapi.protocol import headers, payload
-from swift_hapi.protocol.digest import content_digest
 from swift_hapi.protocol.headers import FeatureRequest
 
 #: Request headers that the response depends on.
@@ -51,19 +53,40 @@ def common_headers(
     return common
 
 
-def encode(extracted: Extracted, request: FeatureRequest, cut: str) -> tuple[bytes, str]:
-    """(body as it is sent, its ``Content-Digest``); blocking."""
-    body = payload.encode(
+@dataclass(frozen=True)
+class Body:
+    """A response as it is sent: ``pieces`` of ``length`` bytes in all, with the value of their
+    ``Content-Digest``."""
+
+    pieces: list[bytes | memoryview]
+    length: int
+    digest: str
+
+
+def encode(extracted: Extracted, request: FeatureRequest, cut: str) -> Body:
+    """The body; without a content coding the features are not copied. Blocking."""
+    pieces = payload.pieces(
         payload.Features(
             features=extracted.features,
-            index=np.array([sample.index for sample in extracted.samples], dtype=np.int64),
-            label=np.array([sample.label for sample in extracted.samples], dtype=np.int64),
-            keys=tuple(sample.key for sample in extracted.samples),
+            index=extracted.index,
+            label=extracted.label,
+            keys=extracted.keys,
             cut=cut,
             model=request.model,
             errors=extracted.errors,
         )
     )
     if request.encoding == "zstd":
-        body = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(body)
-    return body, content_digest(body)
+        pieces = _compress(pieces)
+    sha256 = hashlib.sha256()
+    for piece in pieces:
+        sha256.update(piece)
+    digest = f"sha-256=:{base64.b64encode(sha256.digest()).decode()}:"
+    return Body(pieces, sum(map(len, pieces)), digest)
+
+
+def _compress(pieces: list[bytes | memoryview]) -> list[bytes]:
+    # The size lets whoever reads it allocate once.
+    compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
+    stream = compressor.compressobj(size=sum(map(len, pieces)))
+    return [*(stream.compress(piece) for piece in pieces), stream.flush()]

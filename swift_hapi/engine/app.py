@@ -24,6 +24,8 @@ from swift_hapi.engine.responses import problem, trans_id
 from swift_hapi.protocol.errors import EngineUnavailable, HapiError
 
 LOG = logging.getLogger(__name__)
+#: Seconds that a new engine takes to be ready.
+_RESTART = 5
 #: As nginx logs it; nobody is there to see it.
 CLIENT_GONE = 499
 
@@ -52,7 +54,6 @@ class Outermost:
     def __init__(self, app: ASGIApp, engine: Engine):
         self._app = app
         self._requests = engine.metrics.requests
-        self._retry_after = engine.config.retry_after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,7 +73,7 @@ class Outermost:
         except asyncio.CancelledError:
             if started:
                 raise
-            error = EngineUnavailable("the engine is shutting down", retry_after=self._retry_after)
+            error = EngineUnavailable("the engine is shutting down", retry_after=_RESTART)
             await problem(Request(scope), error)(scope, receive, counted)
 
 

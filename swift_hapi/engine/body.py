@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 
+from swift_hapi.engine.buffers import buffer
 from swift_hapi.engine.guard import ClientGone
 from swift_hapi.protocol.errors import BadHeader, TooLarge
 
@@ -27,14 +28,30 @@ def content_length(request: Request, most: int, what: str) -> int:
     return int(text)
 
 
-async def blocks(request: Request) -> AsyncIterator[list[bytes]]:
-    """The body in lists of chunks of about a mebibyte.
+async def read_body(request: Request, length: int) -> memoryview:
+    """A body of ``length`` bytes, in memory that goes back to the system with it.
 
-    Asking for the first one is what makes the server send ``100 Continue``.
+    Asking for its first piece is what makes the server send ``100 Continue``.
 
     :raises ClientGone: the body ends before its announced length
     """
-    request.state.body_asked = True
+    view, at, more = buffer(length), 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        view[at : at + len(piece)] = piece
+        at += len(piece)
+    request.state.body_read = True
+    return view
+
+
+async def blocks(request: Request) -> AsyncIterator[list[bytes]]:
+    """The body in lists of chunks of about a mebibyte.
+
+    :raises ClientGone: the body ends before its announced length
+    """
     chunks, size, more = [], 0, True
     while more:
         message = await request.receive()

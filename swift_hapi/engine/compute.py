@@ -1,155 +1,209 @@
-"""Samples to features: decode, micro-batches, head.
+"""One micro-batch: decode its samples, run the head, hand the rows to their requests.
 
-A request's samples are cut into micro-batches by position, before anything is decoded: the same
-request gives the same batches and hence the same bits, whatever else the engine does. While one
-micro-batch is in the network the next one is decoded. Requests hand in one micro-batch at a time,
-so the inference thread's queue goes round between them.
+The samples may belong to several requests. What is wrong with one of them concerns its own
+request only; the others go on without it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from swift_hapi.engine.timing import Spent
+from swift_hapi.engine.device import AllocationFailed, Device, is_allocation_failure
+from swift_hapi.engine.job import Job
 from swift_hapi.engine.workers import Workers, call
-from swift_hapi.protocol.errors import HapiError, TooLarge, UndecodableSample
-from swift_hapi.protocol.limits import Limits
-from swift_hapi.protocol.payload import SampleError
-from swift_hapi.protocol.transform import TransformSpec
+from swift_hapi.protocol.errors import HapiError, UndecodableSample
 from swift_hapi.samples.decode import decode_sample
-from swift_hapi.samples.shard import RawSample
 
-#: What counts as the fault of one sample, to be left out under ``X-Hapi-On-Error: report``.
-SAMPLE_FAULTS = (UndecodableSample, TooLarge)
+Head = Callable[[torch.Tensor], torch.Tensor]
+#: images are decoded into the layout in which the network wants them, height, width, channels
+_IMAGE = 3
+
+
+@dataclass
+class Slot:
+    """One sample of a micro-batch: its request and its place there."""
+
+    job: Job
+    position: int
+    fault: HapiError | None = None
+    seconds: float = 0.0
+    cpu: float = 0.0
 
 
 @dataclass(frozen=True)
-class Work:
-    """What to do with one request's samples.
+class Cost:
+    """Seconds of a micro-batch: in the network, and decoding (summed over threads)."""
 
-    ``head`` maps float32 [b, *in_shape] to float32 [b, *out_shape]; None is the cut ``input``,
-    where both shapes are equal.
+    infer: float
+    decode: float
+
+
+def batch_array(size: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """[size, *shape]; images lie in memory with their channels last.
+
+    :raises MemoryError: there is none
     """
-
-    samples: Sequence[RawSample]
-    spec: TransformSpec | None
-    limits: Limits
-    head: Callable[[torch.Tensor], torch.Tensor] | None
-    in_shape: tuple[int, ...]
-    out_shape: tuple[int, ...]
-    micro_batch: int
-    report: bool
+    if len(shape) != _IMAGE:
+        return np.empty((size, *shape), dtype=dtype)
+    channels, height, width = shape
+    return np.empty((size, height, width, channels), dtype=dtype).transpose(0, 3, 1, 2)
 
 
-@dataclass(frozen=True)
-class Extracted:
-    """``features`` float32 [n, *out_shape] of the n ``samples`` kept, in their order."""
+def _decode(row: np.ndarray, slot: Slot) -> None:
+    work = slot.job.work
+    sample = work.samples[slot.position]
+    array = decode_sample(sample, work.spec, work.limits)
+    if array.shape != row.shape or array.dtype != row.dtype:
+        reason = f"{array.dtype}{list(array.shape)} where {row.dtype}{list(row.shape)} is due"
+        raise UndecodableSample(
+            f"sample {sample.index} ({sample.key}): {reason}",
+            sample=sample.index,
+            key=sample.key,
+            reason=reason,
+        )
+    row[...] = array
 
-    features: np.ndarray
-    samples: tuple[RawSample, ...]
-    errors: tuple[SampleError, ...]
+
+def _decode_some(turns: Iterator[int], batch: np.ndarray, slots: Sequence[Slot]) -> None:
+    """Decode samples until none is left; runs in several threads at once, which share
+    ``turns``."""
+    for at in turns:
+        slot = slots[at]
+        if slot.job.over:
+            continue
+        began, cpu = time.perf_counter(), time.thread_time()
+        try:
+            _decode(batch[at], slot)
+        except HapiError as fault:
+            slot.fault = fault
+        slot.seconds = time.perf_counter() - began
+        slot.cpu = time.thread_time() - cpu
 
 
-def _decode_into(row: np.ndarray, sample: RawSample, work: Work) -> tuple[HapiError | None, float]:
-    """Decode one sample into its row of the micro-batch; runs in a decoding thread."""
-    started = time.perf_counter()
-    fault = None
-    try:
-        array = decode_sample(sample, work.spec, work.limits)
-        if array.shape != row.shape or array.dtype != row.dtype:
-            reason = f"{array.dtype}{list(array.shape)} where {row.dtype}{list(row.shape)} is due"
-            raise UndecodableSample(
-                f"sample {sample.index} ({sample.key}): {reason}",
-                sample=sample.index,
-                key=sample.key,
-                reason=reason,
+def _runs(slots: Sequence[Slot]) -> Iterator[tuple[Job, int, int, int]]:
+    """(job, position, row, count) of neighbours in the batch that are neighbours in their job."""
+    start = 0
+    for at in range(1, len(slots) + 1):
+        first = slots[start]
+        if (
+            at < len(slots)
+            and slots[at].job is first.job
+            and slots[at].position == first.position + at - start
+        ):
+            continue
+        yield first.job, first.position, start, at - start
+        start = at
+
+
+def _scatter(result: torch.Tensor | np.ndarray, slots: Sequence[Slot]) -> None:
+    for job, position, row, count in _runs(slots):
+        if job.over:
+            continue
+        target, source = job.rows[position : position + count], result[row : row + count]
+        if source.shape != target.shape:
+            raise HapiError(
+                f"head gave {list(source.shape)} where {list(target.shape)} was due"
             )
-        row[...] = array
-    except HapiError as error:
-        fault = error
-    return fault, time.perf_counter() - started
+        if isinstance(source, torch.Tensor):
+            torch.from_numpy(target).copy_(source)
+        else:
+            np.copyto(target, source)
 
 
-async def _decode_batch(workers: Workers, chunk: Sequence[RawSample], work: Work, spent: Spent):
-    """(float32 [kept, *in_shape], kept samples, errors) of one micro-batch."""
-    batch = np.empty((len(chunk), *work.in_shape), dtype=np.float32)
-    results = await asyncio.gather(
-        *(
-            call(workers.decode, _decode_into, row, sample, work)
-            for row, sample in zip(batch, chunk, strict=True)
-        )
-    )
-    spent.decode += sum(seconds for _, seconds in results)
-    faults = [fault for fault, _ in results]
-    for fault in faults:
-        if fault is not None and not (work.report and isinstance(fault, SAMPLE_FAULTS)):
-            raise fault
-    good = [i for i, fault in enumerate(faults) if fault is None]
-    errors = [
-        SampleError(sample.index, sample.key, str(fault.members.get("reason", fault.detail)))
-        for sample, fault in zip(chunk, faults, strict=True)
-        if fault is not None
-    ]
-    kept = [chunk[i] for i in good]
-    return (batch if len(good) == len(chunk) else batch[good]), kept, errors
+def _infer(
+    device: Device, head: Head | None, batch: np.ndarray, slots: Sequence[Slot]
+) -> tuple[float, float]:
+    """Run the head; the only place where the engine runs a network.
 
-
-def _infer(batch: np.ndarray, out: np.ndarray, work: Work, spent: Spent, submitted: float) -> None:
-    """Run the head on one micro-batch; the only place where the engine runs a network."""
-    started = time.perf_counter()
-    spent.queue += started - submitted
-    result = work.head(torch.from_numpy(batch))
-    if result.shape != out.shape or result.dtype != torch.float32:
-        raise HapiError(
-            f"head gave {result.dtype}{list(result.shape)} where float32{list(out.shape)} was due"
-        )
-    torch.from_numpy(out).copy_(result)
-    spent.infer += time.perf_counter() - started
-
-
-async def extract(workers: Workers, work: Work, spent: Spent) -> Extracted:
-    """Features of all samples of ``work``; times are added to ``spent``.
-
-    :raises UndecodableSample: the first bad sample, unless ``work.report``
-    :raises TooLarge: a sample has too many pixels, unless ``work.report``
-    :raises BadTransform: transform and samples do not suit each other
+    :returns: seconds, and seconds of this thread's CPU
     """
-    size = work.micro_batch
-    chunks = [work.samples[i : i + size] for i in range(0, len(work.samples), size)]
-    out = np.empty((len(work.samples), *work.out_shape), dtype=np.float32)
-    kept: list[RawSample] = []
-    errors: list[SampleError] = []
+    began, cpu = time.perf_counter(), time.thread_time()
+    if head is None:
+        _scatter(batch, slots)
+    else:
+        result = device.run(head, torch.from_numpy(batch))
+        if result.dtype != torch.float32:
+            raise HapiError(f"head gave {result.dtype} where float32 was due")
+        _scatter(result, slots)
+    return time.perf_counter() - began, time.thread_time() - cpu
 
-    def decode(index: int) -> asyncio.Task | None:
-        if index >= len(chunks):
-            return None
-        return asyncio.create_task(_decode_batch(workers, chunks[index], work, spent))
 
-    ahead = decode(0)
+async def run_batch(
+    workers: Workers,
+    device: Device,
+    slots: list[Slot],
+    head: Awaitable[Head | None],
+    before: Awaitable[None],
+    padded: int = 0,
+) -> Cost:
+    """Run one micro-batch; its requests get their rows, their faults, and their times.
+
+    :param slots: all of one lane
+    :param head: the network, maybe still being loaded; None gives the decoded input
+    :param before: done when the lane's previous micro-batch has been through here
+    :param padded: rows to run in any case; what is beyond the samples is zeros
+    :raises AllocationFailed: there is not enough memory; nothing has been handed out
+    :raises HapiError: no sample can be had from ``head``
+    """
     try:
-        for index in range(len(chunks)):
-            batch, samples, faults = await ahead
-            ahead = decode(index + 1)
-            errors += faults
-            if samples:
-                rows = out[len(kept) : len(kept) + len(samples)]
-                if work.head is None:
-                    await call(workers.io, np.copyto, rows, batch)
-                else:
-                    now = time.perf_counter()
-                    await call(workers.infer, _infer, batch, rows, work, spent, now)
-                spent.batches.append(len(samples))
-                kept += samples
+        return await _run(workers, device, slots, head, before, padded)
+    except (MemoryError, RuntimeError, OSError) as error:
+        if is_allocation_failure(error):
+            raise AllocationFailed(str(error)) from error
+        raise
+
+
+async def _run(workers, device, slots, head, before, padded) -> Cost:
+    work = slots[0].job.work
+    batch = batch_array(max(len(slots), padded), work.in_shape, work.in_dtype)
+    turns = iter(range(len(slots)))
+    threads = min(workers.decoders, len(slots))
+    decoding = [
+        asyncio.ensure_future(call(workers.decode, _decode_some, turns, batch, slots))
+        for _ in range(threads)
+    ]
+    try:
+        await asyncio.gather(*decoding)
+        network = await head
+        # Faults are told in the order of the samples, whatever threads did.
+        await before
     finally:
-        if ahead is not None:
-            ahead.cancel()
-            # Its threads write into its buffers until they are done; its error, if any, comes
-            # too late to be told.
-            await asyncio.gather(ahead, return_exceptions=True)
-    return Extracted(out[: len(kept)], tuple(kept), tuple(errors))
+        await asyncio.gather(*decoding, return_exceptions=True)
+    decoded = 0.0
+    for slot in slots:
+        decoded += slot.seconds
+        slot.job.spent.decode += slot.seconds
+        slot.job.spent.cpu += slot.cpu
+        if slot.fault is not None and not slot.job.over:
+            slot.job.fault(slot.position, slot.fault)
+    good = [at for at, slot in enumerate(slots) if slot.fault is None and not slot.job.over]
+    if not good:
+        return Cost(0.0, decoded)
+    if len(good) < len(slots):
+        for row, at in enumerate(good):
+            if row != at:
+                batch[row] = batch[at]
+        slots = [slots[at] for at in good]
+    size = max(len(slots), padded)
+    batch[len(slots) : size] = 0
+    seconds, cpu = await call(workers.infer, _infer, device, network, batch[:size], slots)
+    _share(slots, seconds, cpu * workers.cpus)
+    return Cost(seconds, decoded)
+
+
+def _share(slots: list[Slot], seconds: float, cpu: float) -> None:
+    """Every sample has the same part of the network's time."""
+    seen: set[int] = set()
+    for slot in slots:
+        spent = slot.job.spent
+        spent.infer += seconds / len(slots)
+        spent.cpu += cpu / len(slots)
+        if id(slot.job) not in seen:
+            seen.add(id(slot.job))
+            spent.batches.append(len(slots))

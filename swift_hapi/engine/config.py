@@ -13,10 +13,15 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from swift_hapi.engine.budget import MemoryBudget
 from swift_hapi.protocol.limits import Limits, MiB
 
 SECTION = "engine"
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+DEVICES = ("cpu", "cuda", "auto")
+_SHARE = re.compile(r"(\d{1,2}(?:\.\d{1,3})?)\s*%")
+_CPU_LIST = re.compile(r"cpus:\s*(\d{1,4}(?:-\d{1,4})?(?:\s*,\s*\d{1,4}(?:-\d{1,4})?)*)")
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SIZE = re.compile(r"(\d{1,15})\s*(KiB|MiB|GiB|)")
 _SECONDS = re.compile(r"\d{1,7}(\.\d{1,6})?")
@@ -37,15 +42,75 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _cpus(text: str) -> int:
+def _number(text: str) -> int:
     if not re.fullmatch(r"\d{1,4}", text):
-        raise ValueError("want an integer; 0 = as many as the process may use")
+        raise ValueError("want an integer of 0 or more")
     return int(text)
 
 
+def _niceness(text: str) -> int:
+    if not re.fullmatch(r"\d{1,2}", text) or int(text) > 19:
+        raise ValueError("want an integer from 0 (normal) to 19 (all others first)")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Cpus:
+    """CPUs of one process: the ones of ``ids``, or any ``count`` (0: as many as it may use)."""
+
+    count: int = 0
+    ids: tuple[int, ...] = ()
+
+    @property
+    def threads(self) -> int:
+        return len(self.ids) or self.count or len(os.sched_getaffinity(0))
+
+
+def _cpus(text: str) -> Cpus:
+    found = _CPU_LIST.fullmatch(text)
+    if found is None:
+        if not re.fullmatch(r"\d{1,4}", text):
+            raise ValueError("want a number (0 = as many as the process may use) or cpus:LIST")
+        return Cpus(count=int(text))
+    ids: set[int] = set()
+    for part in found.group(1).split(","):
+        first, _, last = part.strip().partition("-")
+        if int(last or first) < int(first):
+            raise ValueError(f"{part.strip()} is no range of CPUs")
+        ids.update(range(int(first), int(last or first) + 1))
+    return Cpus(ids=tuple(sorted(ids)))
+
+
+def _budget(text: str) -> MemoryBudget:
+    found = _SHARE.fullmatch(text)
+    if found is None:
+        return MemoryBudget(nbytes=_size(text))
+    if float(found.group(1)) == 0:
+        raise ValueError("want more than 0 %")
+    return MemoryBudget(share=float(found.group(1)) / 100)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise ValueError("want true or false")
+    return _BOOLEANS[text.lower()]
+
+
+def _device(text: str) -> str:
+    if text not in DEVICES:
+        raise ValueError(f"want one of {', '.join(DEVICES)}")
+    return text
+
+
 def _seconds(text: str) -> float:
-    if not _SECONDS.fullmatch(text) or float(text) == 0:
+    if _nonnegative(text) == 0:
         raise ValueError("want seconds above 0")
+    return float(text)
+
+
+def _nonnegative(text: str) -> float:
+    if not _SECONDS.fullmatch(text):
+        raise ValueError("want a number of 0 or more")
     return float(text)
 
 
@@ -83,14 +148,21 @@ class EngineConfig:
     model_dir: Path = Path("/var/lib/swift-hapi/models")
     cache_dir: Path = Path("/var/cache/swift-hapi")
     max_cache_bytes: int = 10240 * MiB
-    max_loaded_bytes: int = 2048 * MiB
-    engine_cpus: int = 0
+    workers: int = 1
+    device: str = "cpu"
+    engine_cpus: Cpus = Cpus()
     decode_threads: int = 0
-    batch_size: int = 32
-    memory_budget: int = 4096 * MiB
+    nice: int = 0
+    memory_budget: MemoryBudget = MemoryBudget(share=0.25)
+    batch_min: int = 4
+    batch_max: int = 32
+    batch_wait: float = 0.02
+    batch_time: float = 0.5
+    fixed_batch: bool = False
     queue_depth: int = 64
     account_concurrency: int = 16
-    retry_after: int = 2
+    account_rate: float = 0.0
+    account_metrics: int = 100
     admission_timeout: float = Limits.admission_timeout
     deadline: float = Limits.deadline
     drain_timeout: float = 30.0
@@ -101,14 +173,19 @@ class EngineConfig:
     max_model_bytes: int = Limits.max_model_bytes
     log_level: str = "INFO"
 
+    def __post_init__(self):
+        if self.batch_min > self.batch_max:
+            raise ValueError("batch_min is more than batch_max")
+
     @property
     def limits(self) -> Limits:
         """The limits of one request, as protocol and samples know them."""
         return Limits(**{field.name: getattr(self, field.name) for field in fields(Limits)})
 
-    def threads(self, option: str) -> int:
-        """``engine_cpus`` or ``decode_threads`` with 0 resolved to the CPUs of this process."""
-        return getattr(self, option) or len(os.sched_getaffinity(0))
+    @property
+    def decoders(self) -> int:
+        """``decode_threads``, by default one for each CPU."""
+        return self.decode_threads or self.engine_cpus.threads
 
 
 _PARSERS = {
@@ -118,14 +195,21 @@ _PARSERS = {
     "model_dir": _path,
     "cache_dir": _path,
     "max_cache_bytes": _size,
-    "max_loaded_bytes": _size,
+    "workers": _count,
+    "device": _device,
     "engine_cpus": _cpus,
-    "decode_threads": _cpus,
-    "batch_size": _count,
-    "memory_budget": _size,
+    "decode_threads": _number,
+    "nice": _niceness,
+    "memory_budget": _budget,
+    "batch_min": _count,
+    "batch_max": _count,
+    "batch_wait": _nonnegative,
+    "batch_time": _seconds,
+    "fixed_batch": _boolean,
     "queue_depth": _count,
     "account_concurrency": _count,
-    "retry_after": _count,
+    "account_rate": _nonnegative,
+    "account_metrics": _number,
     "admission_timeout": _seconds,
     "deadline": _seconds,
     "drain_timeout": _seconds,
@@ -158,7 +242,13 @@ def parse_config(text: str, origin: str = "configuration") -> EngineConfig:
             values[option] = _PARSERS[option](value.strip())
         except ValueError as error:
             raise ValueError(f"{origin}: {option} = {value!r}: {error}") from None
-    return EngineConfig(**values)
+    # A smaller batch_max alone is no contradiction.
+    if "batch_min" not in values and "batch_max" in values:
+        values["batch_min"] = min(EngineConfig.batch_min, values["batch_max"])
+    try:
+        return EngineConfig(**values)
+    except ValueError as error:
+        raise ValueError(f"{origin}: {error}") from None
 
 
 def read_config(path: str | os.PathLike) -> EngineConfig:

@@ -5,23 +5,32 @@ from __future__ import annotations
 import logging
 import os
 import time
+from dataclasses import asdict
 from importlib.metadata import version
 
 import torch
 
-from swift_hapi.engine import sizing
-from swift_hapi.engine.admission import Admission, Shares
+from swift_hapi.engine.accounts import AccountLimits, Ledger
+from swift_hapi.engine.compute import Cost
 from swift_hapi.engine.config import EngineConfig
+from swift_hapi.engine.control import ControlConfig, Controller, DeviceSpec, LaneKey
+from swift_hapi.engine.device import Device
+from swift_hapi.engine.driver import Driver
+from swift_hapi.engine.gauges import watch_engine
 from swift_hapi.engine.metrics import Metrics
-from swift_hapi.engine.model_files import CachedModels, ModelFiles, OperatorModels
+from swift_hapi.engine.model_files import CachedModels, ModelFile, ModelFiles, OperatorModels
 from swift_hapi.engine.model_memory import ModelMemory
+from swift_hapi.engine.sizing import DEPTH, BatchLimits
 from swift_hapi.engine.warmup import first_forward, tiny_head
+from swift_hapi.engine.weights import Weights
 from swift_hapi.engine.workers import Workers, call
 from swift_hapi.protocol.errors import EngineBusy
 from swift_hapi.samples import numerics
 
 LOG = logging.getLogger(__name__)
 VERSION = version("swift-hapi")
+_TOP_ACCOUNTS = 20
+_WARMING = 2
 
 
 def numerics_version() -> str:
@@ -30,56 +39,77 @@ def numerics_version() -> str:
 
 
 class Engine:
-    """Everything that the HTTP endpoints share. ``ready`` says whether the warm-up is over."""
+    """Everything that the HTTP endpoints share. ``ready`` says whether the warm-up is over.
 
-    def __init__(self, config: EngineConfig):
+    :param worker: which of ``config.workers`` processes this is
+    :raises ValueError: the device asked for is not there
+    """
+
+    def __init__(self, config: EngineConfig, worker: int = 0):
         self.config = config
+        self.worker = worker
         self.limits = config.limits
+        self.batches = BatchLimits(config.batch_min, config.batch_max, config.fixed_batch)
         self.numerics = numerics_version()
         self.started = time.time()
         self.ready = False
-        self.workers = Workers(config.threads("engine_cpus"), config.threads("decode_threads"))
-        self.admission = Admission(
-            config.queue_depth,
-            config.account_concurrency,
-            Shares.of(config.memory_budget),
-            config.retry_after,
+        self.device = Device(config.device, worker)
+        self.workers = Workers(config.engine_cpus.threads, config.decoders)
+        self.metrics = Metrics(config.account_metrics)
+        self.usage = Ledger()
+        self.weights = Weights(self.workers, self.device)
+        self.budget = self._budget()
+        self.controller = self._controller()
+        self.driver = Driver(
+            self.controller, self.workers, self.device, self.weights, self._observe
+        )
+        self.accounts = AccountLimits(
+            config.account_concurrency, config.account_rate, self.driver.retry_after
         )
         self.files = ModelFiles(
             OperatorModels(config.model_dir),
             CachedModels(config.cache_dir, config.max_cache_bytes),
         )
-        self.memory = ModelMemory(config.max_loaded_bytes, self.workers, config.retry_after)
-        self.metrics = Metrics()
-        self._watch()
+        # Besides its weights a model needs room to run in, and objects to run on.
+        self.memory = ModelMemory(self.budget // 2, self.workers, self.weights, self.driver)
+        watch_engine(self)
         self._warn_of_contradictions()
+
+    def _budget(self) -> int:
+        config = self.config
+        # On the host all processes draw on one memory, CUDA devices have each their own.
+        sharers = config.workers if self.device.kind == "cpu" else 1
+        return config.memory_budget.divided(sharers).resolve(self.device.memory)
+
+    def _controller(self) -> Controller:
+        config = self.config
+        control = ControlConfig(
+            depth=DEPTH,
+            batch_wait=config.batch_wait,
+            batch_seconds=config.batch_time,
+            places=config.queue_depth,
+            room=config.queue_depth,
+        )
+        return Controller([DeviceSpec(self.device.name, self.budget)], control)
+
+    def _observe(self, key: LaneKey, size: int, cost: Cost) -> None:
+        self.metrics.micro_batch.observe(size)
+        self.metrics.micro_batch_seconds.observe(cost.infer)
 
     def _warn_of_contradictions(self) -> None:
         """Limits that memory_budget makes unreachable are legal, but rarely meant."""
-        config, shares = self.config, self.admission.shares
-        if sizing.OBJECT_COPIES * config.max_object_bytes > shares.objects:
+        config, ledger = self.config, self.controller.devices[0].ledger
+        if config.max_object_bytes > ledger.door.cap:
             LOG.warning("memory_budget is too small for an object of max_object_bytes")
-        if sizing.OUTPUT_COPIES * config.max_output_bytes > shares.work:
+        if config.max_output_bytes > self.budget - ledger.door.cap:
             LOG.warning("memory_budget is too small for a response of max_output_bytes")
-        if config.max_model_bytes > min(config.max_loaded_bytes, config.max_cache_bytes):
+        if config.max_model_bytes > min(self.budget // 2, config.max_cache_bytes):
             LOG.warning("a model of max_model_bytes fits not into cache or memory")
-
-    def _watch(self) -> None:
-        watch, admission = self.metrics.watch, self.admission
-        watch("queue_depth", "Requests waiting to be admitted", lambda: admission.queue.waiting)
-        watch("in_flight", "Requests admitted and not yet answered", lambda: admission.admitted)
-        watch("object_bytes", "Memory granted to objects", lambda: admission.queue.used[1])
-        watch("work_bytes", "Memory granted to work", lambda: admission.work.used[0])
-        watch("models_loaded", "Extractors in memory", lambda: len(self.memory))
-        watch("models_loaded_bytes", "Weights in memory", lambda: self.memory.nbytes)
-        watch("models_cached", "Uploaded extractor files on disk", lambda: len(self.files.cached))
-        watch("models_cached_bytes", "Their size", lambda: self.files.cached.nbytes)
-        watch("ready", "1 once the warm-up is over", lambda: self.ready)
 
     def check_ready(self) -> None:
         """:raises EngineBusy: the warm-up is not over"""
         if not self.ready:
-            raise EngineBusy("the engine warms up", retry_after=self.config.retry_after)
+            raise EngineBusy("the engine warms up", retry_after=_WARMING)
 
     async def warm_up(self) -> None:
         """Open the model directories, use torch once; the engine is ready then."""
@@ -88,19 +118,29 @@ class Engine:
         head = await call(self.workers.load, tiny_head)
         await call(self.workers.infer, first_forward, head)
         self.ready = True
-        LOG.info("ready: %s", self.numerics)
+        LOG.info("ready: %s, %d bytes on %s", self.numerics, self.budget, self.device.name)
 
     async def rescan(self) -> None:
         """Read the operator's models anew."""
         await call(self.workers.io, self.files.operator.scan)
 
+    def lose(self, file: ModelFile) -> None:
+        """A model's file is gone or damaged: whoever has it may send it again."""
+        self.files.cached.drop(file.hex)
+        self.memory.forget(file.hex)
+
+    def model_label(self, digest: str) -> str:
+        """The operator's name of a model, or its digest, shortened."""
+        return self.files.operator.names.get(digest, digest[:19])
+
     def status(self) -> dict:
         """What ``/v1/status`` shows."""
-        admission = self.admission
+        (device,) = self.controller.snapshot()
         return {
             "version": VERSION,
             "numerics": self.numerics,
             "pid": os.getpid(),
+            "worker": self.worker,
             "uptime": round(time.time() - self.started, 3),
             "ready": self.ready,
             "models": {
@@ -108,20 +148,42 @@ class Engine:
                     name: f"sha256:{file.hex}"
                     for name, file in sorted(self.files.operator.by_name.items())
                 },
-                "loaded": self.memory.digests(),
-                "loaded_bytes": self.memory.nbytes,
+                "known": self.memory.digests(),
+                "loaded": self.weights.digests(),
+                "loaded_bytes": device["weight_bytes"],
+                "loads": self.weights.loads,
+                "evictions": self.weights.evictions,
                 "cached": len(self.files.cached),
                 "cached_bytes": self.files.cached.nbytes,
             },
             "queue": {
-                "waiting": admission.queue.waiting,
-                "in_flight": admission.admitted,
-                "places": admission.queue.capacity[0],
-                "object_bytes": admission.queue.used[1],
-                "object_bytes_capacity": admission.queue.capacity[1],
-                "work_bytes": admission.work.used[0],
-                "work_bytes_capacity": admission.work.capacity[0],
-                "work_waiting": admission.work.waiting,
+                "waiting": device["waiting_to_be_admitted"],
+                "in_flight": device["admitted"],
+                "places": self.config.queue_depth,
+                "waiting_for_output": device["waiting_for_output"],
+                "expected_seconds": device["expected_seconds"],
+            },
+            "memory": {
+                key: device[key]
+                for key in (
+                    "budget_bytes",
+                    "used_bytes",
+                    "input_bytes",
+                    "input_bytes_capacity",
+                    "output_bytes",
+                    "weight_bytes",
+                    "reserved_bytes",
+                )
+            },
+            "device": device["device"],
+            "threads": {"network": self.workers.cpus, "decode": self.workers.decoders},
+            "lanes": [
+                lane | {"model": self.model_label(lane["digest"])} for lane in device["lanes"]
+            ],
+            "allocation_failures": self.driver.failures,
+            "accounts": {
+                account: asdict(usage)
+                for account, usage in self.usage.top(_TOP_ACCOUNTS).items()
             },
             "counters": self.metrics.counters(),
         }

@@ -11,13 +11,17 @@ from swift_hapi.protocol.payload import canonical_json
 _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 
 
-def feature_etag(request: FeatureRequest, cut: str, source_etag: str, numerics: str) -> str:
-    """Weak tag of a feature response: everything that its meaning depends on.
+def feature_etag(
+    request: FeatureRequest, cut: str, source_etag: str, numerics: str, rows: int = 0
+) -> str:
+    """Tag of a feature response: everything that its meaning depends on.
 
-    Weak, because the micro-batch may change the last bits of a float.
+    Weak, because the micro-batch may change the last bits of a float; strong where all
+    micro-batches have the same size.
 
     :param request: with ``model`` already resolved to a digest
     :param cut: the resolved cut name
+    :param rows: of every micro-batch, 0 where they vary
     """
     parts = [
         source_etag.strip().strip('"'),
@@ -30,7 +34,10 @@ def feature_etag(request: FeatureRequest, cut: str, source_etag: str, numerics: 
         request.encoding,
         numerics,
     ]
-    return f'W/"{hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:32]}"'
+    if rows:
+        parts.append(str(rows))
+    weak = "" if rows else "W/"
+    return f'{weak}"{hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:32]}"'
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:

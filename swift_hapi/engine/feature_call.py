@@ -1,33 +1,38 @@
 """One feature request on its way through the engine.
 
-The order: the model is known and, if need be, loaded; the cut resolves and the transform's size
-suits the model; sizes are within limits; the entity tag is known, so that ``If-None-Match`` can
-be answered; then admission. All that happens before the first byte of the body is asked for
-(``Expect: 100-continue``). After the body: find the samples, wait for work memory, decode and run
-micro-batches, encode.
+The order: the model is known; the cut resolves and the transform's size suits the model; sizes
+are within limits; the entity tag is known, so that ``If-None-Match`` can be answered; then the
+account's limits and admission. All that happens before the first byte of the body is asked for
+(``Expect: 100-continue``). After the body: find the samples, have them go through micro-batches,
+encode.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
 from swift_hapi.engine import answer, etag, sizing
-from swift_hapi.engine.admission import Ticket
+from swift_hapi.engine.accounts import Usage
 from swift_hapi.engine.ask import Ask
-from swift_hapi.engine.body import blocks, content_length
-from swift_hapi.engine.compute import Extracted, Work, extract
+from swift_hapi.engine.body import content_length, read_body
+from swift_hapi.engine.control import LaneKey, Ticket
+from swift_hapi.engine.driver import Lane
 from swift_hapi.engine.engine import Engine
+from swift_hapi.engine.job import Extracted, Job, Work
 from swift_hapi.engine.loaded import LoadedModel
+from swift_hapi.engine.model_files import OPERATOR, ModelFile
 from swift_hapi.engine.responses import NoBody, Pieces, printable, trans_id
 from swift_hapi.engine.sizing import Footprint
 from swift_hapi.engine.timing import Spent
@@ -45,16 +50,19 @@ from swift_hapi.samples.shard import ShardContents, read_shard
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
+_numbers = itertools.count(1)
+_SOON = 2  #: seconds after which to try again, when no queue tells better
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is to be computed, for samples of one shape."""
+    """What is to be computed, for samples of one shape, and where it queues."""
 
     shape: tuple[int, ...]
+    dtype: np.dtype
     cut: Cut
     footprint: Footprint
-    micro_batch: int
+    lane: Lane
 
 
 class FeatureCall:
@@ -66,6 +74,7 @@ class FeatureCall:
         self._engine = engine
         self._http = http
         self._ask = ask
+        self._id = str(next(_numbers))
         self._admit_by = time.perf_counter() + engine.limits.admission_timeout
         self._spent = Spent()
 
@@ -81,50 +90,53 @@ class FeatureCall:
         if self._http.method != "HEAD":
             length = content_length(self._http, limits.max_object_bytes, "object")
         with self._queueing():
-            model = await held.enter_async_context(self._model())
+            file, model = await self._model()
         request = ask.request.with_model(model.digest)
         spec = request.transform
         shape = model.input_shape if spec is None else (3, *spec.size)
-        plan = await self._before_admission(self._plan(model, shape))
+        plan = await self._before_admission(self._plan(file, model, shape))
         if request.samples is not None:
             wanted = request.samples.last - request.samples.first + 1
             sizing.check_output(wanted, plan.footprint, limits)
 
-        tag = etag.feature_etag(request, plan.cut.name, ask.source_etag, engine.numerics)
+        tag = etag.feature_etag(
+            request, plan.cut.name, ask.source_etag, engine.numerics, plan.lane.padded
+        )
         common = answer.common_headers(
             request, plan.cut.name, tag, ask.source_etag, engine.numerics
         )
         if etag.matches(ask.if_none_match, tag):
             return NoBody(common, status_code=304)
         if length is None:
-            return NoBody({**common, headers.BATCH_SIZE: str(plan.micro_batch)})
+            return NoBody({**common, headers.BATCH_SIZE: str(plan.lane.spec.b_max)})
 
         with self._queueing():
-            ticket = await self._admit(length)
-        held.callback(ticket.release)
+            await self._admit(length, model, held)
         contents = await self._read_samples(length)
         if spec is None:
-            plan = await self._plan(model, await self._stored_shape(contents, plan.shape))
-        extracted = await self._extract(contents, plan, model, ticket)
+            shape = await self._stored_shape(contents, plan.shape)
+            plan = await self._plan(file, model, shape)
+        try:
+            extracted = await self._extract(contents, plan)
+        except ModelNotFound:
+            engine.lose(file)
+            raise
         first = request.samples.first if request.samples else 0
         span = f"{first}-{first + len(contents.samples) - 1}/{contents.total}"
-        used = min(plan.micro_batch, len(contents.samples))
         # The object's bytes, which the samples are views of, are needed no longer.
         del contents
-        started = time.perf_counter()
-        body, digest = await call(
-            engine.workers.io, answer.encode, extracted, request, plan.cut.name
-        )
-        self._spent.encode = time.perf_counter() - started
-        self._account_for(extracted, body)
+        engine.driver.release_input(self._id)
+        body = await self._encode(extracted, plan)
+        self._account_for(extracted, length, body)
         return Pieces(
-            body,
+            body.pieces,
             headers={
                 **common,
                 "Content-Type": headers.FEATURES_TYPE,
+                "Content-Length": str(body.length),
                 headers.SAMPLES: span,
-                headers.BATCH_SIZE: str(used),
-                headers.CONTENT_DIGEST: digest,
+                headers.BATCH_SIZE: str(plan.lane.padded or max(self._spent.batches, default=1)),
+                headers.CONTENT_DIGEST: body.digest,
                 headers.SERVER_TIMING: self._spent.server_timing(),
             },
         )
@@ -134,9 +146,7 @@ class FeatureCall:
         try:
             return await asyncio.wait_for(work, max(0.0, self._admit_by - time.perf_counter()))
         except asyncio.TimeoutError:
-            raise EngineBusy(
-                "the engine is busy with other models", retry_after=self._engine.config.retry_after
-            ) from None
+            raise EngineBusy("the engine is busy with other models", retry_after=_SOON) from None
 
     @contextlib.contextmanager
     def _queueing(self) -> Iterator[None]:
@@ -144,27 +154,21 @@ class FeatureCall:
         yield
         self._spent.queue += time.perf_counter() - started
 
-    @contextlib.asynccontextmanager
-    async def _model(self) -> AsyncIterator[LoadedModel]:
-        """The model asked for, kept in memory for the length of the block."""
+    async def _model(self) -> tuple[ModelFile, LoadedModel]:
         engine, reference = self._engine, self._ask.request.model
         file = engine.files.find(reference)
         if file is None:
             raise ModelNotFound(f"{headers.MODEL}: the engine has no model {reference}")
-        async with AsyncExitStack() as stack:
-            try:
-                model = await stack.enter_async_context(
-                    engine.memory.use(file, self._admit_by - time.perf_counter())
-                )
-            except (OSError, ModelMismatch) as error:
-                LOG.error("model file %s cannot be used: %s", file.path, error)
-                engine.files.cached.drop(file.hex)
-                raise ModelNotFound(
-                    f"{headers.MODEL}: the engine's file of {reference} is gone or damaged"
-                ) from None
-            yield model
+        try:
+            return file, await engine.memory.get(file, self._admit_by - time.perf_counter())
+        except (OSError, ModelMismatch) as error:
+            LOG.error("model file %s cannot be used: %s", file.path, error)
+            engine.lose(file)
+            raise ModelNotFound(
+                f"{headers.MODEL}: the engine's file of {reference} is gone or damaged"
+            ) from None
 
-    async def _plan(self, model: LoadedModel, shape: tuple[int, ...]) -> _Plan:
+    async def _plan(self, file: ModelFile, model: LoadedModel, shape: tuple[int, ...]) -> _Plan:
         """:param shape: of one decoded sample
         :raises BadCut: the split names no cut
         :raises BadTransform: the shape does not suit the model
@@ -173,10 +177,22 @@ class FeatureCall:
         engine, request = self._engine, self._ask.request
         cut = await model.cut(request.split, shape)
         footprint = await model.footprint(cut, shape)
-        micro_batch = sizing.micro_batch(
-            request.batch_size, engine.config.batch_size, footprint, engine.admission.shares
+        # Strangers share a micro-batch only in networks that are known not to mix samples.
+        shared = file.scope == OPERATOR or model.row_independent
+        runs = cut.index > 0
+        key = LaneKey(
+            model.digest,
+            cut.name,
+            shape,
+            sizing.bound(request.batch_size, engine.batches),
+            "" if shared or not runs else self._ask.account,
         )
-        return _Plan(shape, cut, footprint, micro_batch)
+        weight_bytes = model.weight_bytes if runs else 0
+        spec, padded = sizing.lane_spec(
+            key, weight_bytes, footprint, engine.batches, engine.driver.never_runs
+        )
+        lane = Lane(spec, file, cut if runs else None, padded)
+        return _Plan(shape, model.input_dtype, cut, footprint, lane)
 
     async def _stored_shape(
         self, contents: ShardContents, declared: tuple[int, ...]
@@ -188,68 +204,80 @@ class FeatureCall:
                 return (await call(workers.decode, decode_sample, sample, None, limits)).shape
         return declared
 
-    async def _admit(self, length: int) -> Ticket:
-        ticket = await self._engine.admission.admit(
-            self._ask.account,
-            sizing.OBJECT_COPIES * length,
-            self._admit_by - time.perf_counter(),
-        )
-        self._engine.metrics.admitted.inc()
-        return ticket
+    async def _admit(self, length: int, model: LoadedModel, held: AsyncExitStack) -> None:
+        engine, account = self._engine, self._ask.account
+        engine.accounts.enter(account)
+        held.callback(engine.accounts.leave, account)
+        held.callback(engine.driver.depart, self._id)
+        ticket = Ticket(self._id, account, length, digest=model.digest)
+        patience = self._admit_by - time.perf_counter()
+        await engine.driver.admit(ticket, patience, model.weight_bytes)
+        engine.metrics.admitted.inc()
 
     async def _read_samples(self, length: int) -> ShardContents:
         engine, ask = self._engine, self._ask
         started = time.perf_counter()
-        chunks: list[bytes] = []
-        async for more in blocks(self._http):
-            chunks += more
-        data = b"".join(chunks)
-        del chunks
+        data = await read_body(self._http, length)
         self._spent.read = time.perf_counter() - started
         engine.metrics.bytes_in.inc(length)
         return await call(
             engine.workers.decode, read_shard, data, ask.name, engine.limits, ask.request.samples
         )
 
-    async def _extract(
-        self, contents: ShardContents, plan: _Plan, model: LoadedModel, ticket: Ticket
-    ) -> Extracted:
+    async def _extract(self, contents: ShardContents, plan: _Plan) -> Extracted:
         engine, request = self._engine, self._ask.request
         count = len(contents.samples)
         sizing.check_output(count, plan.footprint, engine.limits)
-        with self._queueing():
-            await ticket.work_memory(sizing.work_memory(count, plan.micro_batch, plan.footprint))
         work = Work(
             samples=contents.samples,
             spec=request.transform,
             limits=engine.limits,
-            head=await model.head(plan.cut),
             in_shape=plan.shape,
+            in_dtype=plan.dtype,
             out_shape=plan.cut.shape,
-            micro_batch=plan.micro_batch,
+            out_dtype=np.dtype(plan.cut.dtype),
             report=request.on_error == "report",
         )
-        return await extract(engine.workers, work, self._spent)
+        job = Job(self._id, self._ask.account, work, self._spent)
+        size = sizing.output_bytes(count, plan.footprint, request.encoding)
+        return await engine.driver.run(job, plan.lane, size)
 
-    def _account_for(self, extracted: Extracted, body: bytes) -> None:
+    async def _encode(self, extracted: Extracted, plan: _Plan) -> answer.Body:
+        def encode() -> tuple[answer.Body, float]:
+            began = time.thread_time()
+            body = answer.encode(extracted, request, plan.cut.name)
+            return body, time.thread_time() - began
+
+        request = self._ask.request.with_model(plan.lane.key.digest)
+        started = time.perf_counter()
+        body, cpu = await call(self._engine.workers.io, encode)
+        self._spent.encode = time.perf_counter() - started
+        self._spent.cpu += cpu
+        return body
+
+    def _account_for(self, extracted: Extracted, length: int, body: answer.Body) -> None:
         """Metrics and the log's line."""
-        metrics, spent = self._engine.metrics, self._spent
+        engine, spent, account = self._engine, self._spent, self._ask.account
+        metrics = engine.metrics
         for stage, seconds in spent.seconds().items():
             metrics.stage.labels(stage).observe(seconds)
-        for size in spent.batches:
-            metrics.micro_batch.observe(size)
-        metrics.samples.inc(len(extracted.samples))
         metrics.sample_errors.inc(len(extracted.errors))
-        metrics.bytes_out.inc(len(body))
+        usage = Usage(1, len(extracted.keys), spent.cpu, length, body.length)
+        # A request, and each of its samples, is counted when it is done, not while it may fail.
+        metrics.charge(account, engine.model_label(self._ask.request.model), usage)
+        engine.usage.charge(account, usage)
         LOG.info(
-            "%s account=%s object=%s model=%s split=%s samples=%d errors=%d bytes=%d %s",
+            "%s account=%s object=%s model=%s split=%s samples=%d errors=%d in=%d bytes=%d "
+            "cpu=%.3f %s",
             trans_id(self._http),
-            printable(self._ask.account),
+            printable(account),
             printable(self._ask.path),
             self._ask.request.model[:19],
             self._ask.request.split,
-            len(extracted.samples),
+            len(extracted.keys),
             len(extracted.errors),
-            len(body),
+            length,
+            body.length,
+            spent.cpu,
             " ".join(f"{stage}={value:.3f}" for stage, value in spent.seconds().items()),
         )

@@ -1,4 +1,5 @@
-"""One loaded extractor with what has been derived from it. All torch work goes to a thread."""
+"""A known extractor: its graph, and what has been derived from it. The weights need not be in
+memory for any of this. All torch work goes to a thread."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+import numpy as np
+
 from swift_hapi.engine.sizing import Footprint
 from swift_hapi.engine.workers import Workers, call
 from swift_hapi.graph import cuts
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
-from swift_hapi.graph.interpreter import Head
 from swift_hapi.graph.memory import per_sample_bytes
 from swift_hapi.protocol.errors import BadTransform, ModelInvalid
 
@@ -23,12 +25,15 @@ _SHAPES = 16
 
 
 class LoadedModel:
-    """Heads by cut, cuts and footprints by input shape: each made once, then remembered."""
+    """Cuts and footprints by input shape: each made once, then remembered.
+
+    :param extractor: its weights are not kept
+    """
 
     def __init__(self, extractor: Extractor, workers: Workers):
-        self._extractor = extractor
+        self.weight_bytes = extractor.weight_bytes
+        self._extractor = extractor.skeleton()
         self._workers = workers
-        self._heads: OrderedDict = OrderedDict()
         self._cuts: OrderedDict = OrderedDict()
         self._footprints: OrderedDict = OrderedDict()
         self._making: dict[tuple[int, Hashable], asyncio.Task] = {}
@@ -36,6 +41,15 @@ class LoadedModel:
     @property
     def digest(self) -> str:
         return self._extractor.digest
+
+    @property
+    def row_independent(self) -> bool:
+        """Whether each sample's features are known to depend on that sample alone."""
+        return False
+
+    @property
+    def input_dtype(self) -> np.dtype:
+        return np.dtype(str(self._extractor.dtype).removeprefix("torch."))
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -93,17 +107,10 @@ class LoadedModel:
             activations = 0
             if cut.index:
                 activations = per_sample_bytes(self._extractor, cut, shape)
-            return Footprint(4 * math.prod(shape), cut.bytes, activations)
+            decoded = self.input_dtype.itemsize * math.prod(shape)
+            return Footprint(decoded, cut.bytes, activations)
 
         key = cut.index, shape
         return await self._once(
             self._footprints, key, _SHAPES * len(self._extractor.cuts), make
-        )
-
-    async def head(self, cut: Cut) -> Head | None:
-        """The network up to ``cut``; None for the cut ``input``, which needs none."""
-        if cut.index == 0:
-            return None
-        return await self._once(
-            self._heads, cut.index, len(self._extractor.cuts), lambda: Head(self._extractor, cut)
         )

@@ -29,6 +29,7 @@ from swift_hapi.protocol.errors import BadHeader, EngineBusy, ModelMismatch, Mod
 LOG = logging.getLogger(__name__)
 #: received at a time: each is read whole into memory to be checked
 _UPLOADS = 4
+_SOON = 2  #: seconds after which to try again
 
 
 def _describe(file: ModelFile) -> dict[str, str]:
@@ -81,9 +82,7 @@ class ModelEndpoints:
                 self._uploading.acquire(), self._engine.limits.admission_timeout
             )
         except asyncio.TimeoutError:
-            raise EngineBusy(
-                "other models are being received", retry_after=self._engine.config.retry_after
-            ) from None
+            raise EngineBusy("other models are being received", retry_after=_SOON) from None
         try:
             yield
         finally:
@@ -119,18 +118,17 @@ class ModelEndpoints:
         known = engine.files.find(digests.hex)
         if known is not None:
             try:
-                async with engine.memory.use(known, engine.limits.deadline):
-                    return known
+                await engine.memory.get(known, engine.limits.deadline)
+                return known
             except (OSError, ModelMismatch) as error:
                 LOG.error("model file %s cannot be used: %s", known.path, error)
-                engine.files.cached.drop(known.hex)
+                engine.lose(known)
         candidate = ModelFile(digests.hex, digests.md5, digests.size, upload.path, ACCOUNT)
         try:
-            async with engine.memory.use(candidate, engine.limits.deadline):
-                return engine.files.cached.add(upload)
+            await engine.memory.get(candidate, engine.limits.deadline)
         except OSError as error:
             # Another upload of the same file was being loaded and was given up.
             raise EngineBusy(
-                f"the model could not be read back: {error}",
-                retry_after=engine.config.retry_after,
+                f"the model could not be read back: {error}", retry_after=_SOON
             ) from error
+        return engine.files.cached.add(upload)

@@ -27,6 +27,7 @@ LOG = logging.getLogger(__name__)
 SUFFIX = ".safetensors"
 OPERATOR, ACCOUNT = "operator", "account"
 _UPLOAD_PREFIX = ".upload-"
+_UPLOAD = re.compile(r"\.upload-(\d+)-.*")
 _CACHED = re.compile(r"([0-9a-f]{64})-([0-9a-f]{32})\.safetensors")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -70,7 +71,8 @@ class Upload:
     """A file being received; :meth:`write` and :meth:`finish` are blocking."""
 
     def __init__(self, directory: Path):
-        handle, name = tempfile.mkstemp(prefix=_UPLOAD_PREFIX, dir=directory)
+        prefix = f"{_UPLOAD_PREFIX}{os.getpid()}-"
+        handle, name = tempfile.mkstemp(prefix=prefix, dir=directory)
         self.path = Path(name)
         self.digests = Digests()
         self._file = os.fdopen(handle, "wb")
@@ -92,6 +94,20 @@ class Upload:
         self.path.unlink(missing_ok=True)
 
 
+def _abandoned(name: str) -> bool:
+    """Whether the process that received this upload is no more."""
+    found = _UPLOAD.fullmatch(name)
+    if found is None:
+        return name.startswith(_UPLOAD_PREFIX)
+    try:
+        os.kill(int(found.group(1)), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        return False
+    return int(found.group(1)) == os.getpid()
+
+
 def digests_of(path: Path) -> Digests:
     """Blocking."""
     digests = Digests()
@@ -109,6 +125,7 @@ class OperatorModels:
         self._known: dict[tuple, ModelFile] = {}
         self.by_name: dict[str, ModelFile] = {}
         self.by_hex: dict[str, ModelFile] = {}
+        self.names: dict[str, str] = {}  #: sha256:<hex> -> one of its names
 
     def scan(self) -> None:
         """Read names and digests anew; unchanged files are not read again. Blocking."""
@@ -127,6 +144,7 @@ class OperatorModels:
             known[key] = by_name[path.name.removesuffix(SUFFIX)] = file
         # Whole new dicts: the event loop may look one up at any time.
         self.by_hex = {file.hex: file for file in by_name.values()}
+        self.names = {f"sha256:{file.hex}": name for name, file in by_name.items()}
         self._known, self.by_name = known, by_name
         LOG.info("%d operator models in %s", len(by_name), self._directory)
 
@@ -144,6 +162,12 @@ class OperatorModels:
             else:
                 good.append(path)
         return good
+
+
+def _cached_file(path: Path) -> ModelFile:
+    """:raises FileNotFoundError: it is gone"""
+    hex_, md5 = _CACHED.fullmatch(path.name).groups()
+    return ModelFile(hex_, md5, path.stat().st_size, path, ACCOUNT)
 
 
 class CachedModels:
@@ -166,12 +190,10 @@ class CachedModels:
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         found = []
         for path in self._directory.iterdir():
-            name = _CACHED.fullmatch(path.name)
-            if name:
-                status = path.stat()
-                file = ModelFile(name.group(1), name.group(2), status.st_size, path, ACCOUNT)
-                found.append((status.st_mtime_ns, file))
-            elif path.name.startswith(_UPLOAD_PREFIX):
+            if _CACHED.fullmatch(path.name):
+                with contextlib.suppress(FileNotFoundError):  # another process has dropped it
+                    found.append((path.stat().st_mtime_ns, _cached_file(path)))
+            elif _abandoned(path.name):
                 path.unlink(missing_ok=True)
         for _, file in sorted(found, key=lambda pair: pair[0]):
             self._files[file.hex] = file
@@ -182,13 +204,22 @@ class CachedModels:
 
     def get(self, hex_: str) -> ModelFile | None:
         """The file, marked as used just now."""
-        file = self._files.get(hex_)
+        file = self._files.get(hex_) or self._found(hex_)
         if file is not None:
             self._files.move_to_end(hex_)
             # A file that is gone is noticed, and forgotten, when it is loaded.
             with contextlib.suppress(OSError):
                 os.utime(file.path)
         return file
+
+    def _found(self, hex_: str) -> ModelFile | None:
+        """A file that another worker process has received."""
+        for path in self._directory.glob(f"{hex_}-*{SUFFIX}"):
+            with contextlib.suppress(FileNotFoundError):
+                if _CACHED.fullmatch(path.name):
+                    file = self._files[hex_] = _cached_file(path)
+                    return file
+        return None
 
     def check_size(self, size: int) -> None:
         """:raises TooLarge: a file of ``size`` bytes could never be kept"""

@@ -61,7 +61,13 @@ class Pieces(Response):
     """A body sent in pieces, so that not all of it is copied into the transport's buffer.
 
     A client that reads slowly is waited for between the pieces.
+
+    :param headers: with the ``Content-Length`` of all pieces together
     """
+
+    def __init__(self, pieces: list[bytes | memoryview], headers: dict[str, str]):
+        super().__init__(headers=headers)
+        self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send(
@@ -71,9 +77,10 @@ class Pieces(Response):
                 "headers": self.raw_headers,
             }
         )
-        view = memoryview(self.body)
-        for start in range(0, len(view), _PIECE):
-            piece = bytes(view[start : start + _PIECE])
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        for whole in self._pieces:
+            view = memoryview(whole)
+            for start in range(0, len(view), _PIECE):
+                piece = bytes(view[start : start + _PIECE])
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
         # This one waits until the client has taken nearly all, and so do place and memory.
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,47 +1,108 @@
-"""How much memory a request takes, and how large its micro-batches may be. Pure arithmetic."""
+"""How much memory a request and its lane take. Pure arithmetic."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from swift_hapi.engine.admission import Shares
+from swift_hapi.engine.control import LaneKey, LaneSpec
 from swift_hapi.protocol.errors import TooLarge
 from swift_hapi.protocol.limits import Limits
 
-#: An object is held once in the pieces it came in and once as a whole.
-OBJECT_COPIES = 2
-#: Micro-batches decoded at a time: one in the network, one ahead.
-BATCH_COPIES = 2
-#: A response exists as array, as the array's bytes, and within its payload, while it is encoded.
-OUTPUT_COPIES = 3
+#: Micro-batches of one lane under way: one in the network, one being decoded.
+DEPTH = 2
+_INDEX_BYTES = 16  #: place and label of a sample in a response
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes per sample: decoded input, features at the cut, and what the head needs to run."""
+    """Bytes per sample: decoded input, features at the cut, and what the head needs to run;
+    ``fixed`` is what it needs besides, whatever the micro-batch."""
 
     input: int
     output: int
     activations: int
+    fixed: int = 0
 
 
-def micro_batch(asked: int | None, most: int, footprint: Footprint, shares: Shares) -> int:
-    """Samples to run at once: as many as asked, as the node allows and as memory permits.
+@dataclass(frozen=True)
+class BatchLimits:
+    """Samples of a micro-batch, as configured; ``fixed``: all are run as large as the largest."""
 
-    It depends on the request and on the configuration alone, never on load: equal requests run
-    in equal micro-batches, hence give equal bits.
+    least: int
+    most: int
+    fixed: bool = False
 
+
+def bound(asked: int | None, limits: BatchLimits) -> int:
+    """The client's own limit where it is less than the node's, else 0."""
+    return asked if asked is not None and asked < limits.most else 0
+
+
+def lane_spec(
+    key: LaneKey,
+    weight_bytes: int,
+    footprint: Footprint,
+    limits: BatchLimits,
+    never: Callable[[LaneSpec], str],
+) -> tuple[LaneSpec, int]:
+    """A lane's spec, and the rows that each of its micro-batches runs in any case (0: as many as
+    there are samples).
+
+    Neither depends on the load of the moment.
+
+    :param never: why a lane can never run, empty if it can
     :raises TooLarge: not even one sample fits
     """
-    if footprint.activations > shares.activations:
-        raise TooLarge(
-            f"one sample needs {footprint.activations} bytes in the network, the node has "
-            f"{shares.activations}: ask for a smaller image or an earlier cut"
+    most = key.bound or limits.most
+    if limits.fixed:
+        return _padded(key, weight_bytes, footprint, most, never)
+
+    def spec(least: int) -> LaneSpec:
+        return LaneSpec(
+            key,
+            weight_bytes,
+            workspace_bytes=footprint.fixed,
+            activation_bytes=max(1, footprint.activations),
+            decoded_bytes=footprint.input,
+            b_min=least,
+            b_max=most,
         )
-    fitting = shares.activations // max(1, footprint.activations)
-    # No more than half of the work memory for inputs, so that there is room for outputs.
-    fitting = min(fitting, max(1, shares.work // 2 // (BATCH_COPIES * max(1, footprint.input))))
-    return min(asked or most, most, fitting)
+
+    first = spec(min(limits.least, most))
+    if not never(first):
+        return first, 0
+    single = spec(1)
+    _raise_if(never(single), footprint)
+    return single, 0
+
+
+def _padded(key, weight_bytes, footprint, most, never) -> tuple[LaneSpec, int]:
+    """All rows are paid for, whether they hold samples or not."""
+    while True:
+        spec = LaneSpec(
+            key,
+            weight_bytes,
+            workspace_bytes=footprint.fixed
+            + most * (footprint.activations + DEPTH * footprint.input),
+            activation_bytes=1,
+            b_min=1,
+            b_max=most,
+        )
+        reason = never(spec)
+        if not reason:
+            return spec, most
+        if most == 1:
+            _raise_if(reason, footprint)
+        most //= 2
+
+
+def _raise_if(reason: str, footprint: Footprint) -> None:
+    if reason:
+        raise TooLarge(
+            f"one sample needs {footprint.activations + footprint.input} bytes in the network: "
+            f"{reason}"
+        )
 
 
 def check_output(samples: int, footprint: Footprint, limits: Limits) -> None:
@@ -56,7 +117,7 @@ def check_output(samples: int, footprint: Footprint, limits: Limits) -> None:
         )
 
 
-def work_memory(samples: int, batch: int, footprint: Footprint) -> int:
-    """Bytes for decoded micro-batches and for the response."""
-    inputs = BATCH_COPIES * min(batch, samples) * footprint.input
-    return inputs + OUTPUT_COPIES * samples * footprint.output
+def output_bytes(samples: int, footprint: Footprint, encoding: str) -> int:
+    """Memory of a response: the features, and once more where they are compressed."""
+    size = samples * (footprint.output + _INDEX_BYTES)
+    return size if encoding == "identity" else 2 * size

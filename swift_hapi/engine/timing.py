@@ -10,12 +10,13 @@ STAGES = ("queue", "read", "decode", "infer", "encode")
 
 @dataclass
 class Spent:
-    """Seconds by stage, and the sizes of the micro-batches run.
+    """Seconds by stage, CPU seconds in all, and the sizes of the micro-batches it had part in.
 
-    ``queue``: waiting for the model, for admission, for memory and for the inference thread;
-    ``read``: receiving the object; ``decode``: summed over threads; ``infer``: inside the head;
-    ``encode``: payload, content coding and digest. Decoding and inference overlap, so the
-    stages may add up to more than the whole.
+    ``queue``: waiting for the model, for admission, for memory and for the first micro-batch;
+    ``read``: receiving the object; ``decode``: summed over threads; ``infer``: the request's
+    part, by samples, of the time its micro-batches were in the network; ``encode``: payload,
+    content coding and digest. Decoding and inference overlap, so the stages may add up to more
+    than the whole.
     """
 
     queue: float = 0.0
@@ -23,6 +24,7 @@ class Spent:
     decode: float = 0.0
     infer: float = 0.0
     encode: float = 0.0
+    cpu: float = 0.0
     batches: list[int] = field(default_factory=list)
 
     def seconds(self) -> dict[str, float]:

@@ -1,12 +1,14 @@
 """The engine's threads. Nothing that blocks or computes runs on the event loop.
 
 One thread runs the network (torch's own threads are behind it), one loads and checks models,
-``decode_threads`` decode samples, and a few move bytes (files, digests, encoding).
+``decoders`` threads decode samples, and a few move bytes (files, digests, encoding).
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
@@ -15,6 +17,8 @@ import torch
 
 T = TypeVar("T")
 _IO_THREADS = 4
+#: By how much decoding yields to the network: one slow member holds up torch's whole team.
+_DECODE_NICE = 3
 
 
 async def call(executor: Executor, function: Callable[..., T], *args) -> T:
@@ -32,17 +36,27 @@ async def call(executor: Executor, function: Callable[..., T], *args) -> T:
         raise
 
 
+def _yield_to_others() -> None:
+    """Linux keeps a niceness for each thread."""
+    thread = threading.get_native_id()
+    niceness = os.getpriority(os.PRIO_PROCESS, thread)
+    os.setpriority(os.PRIO_PROCESS, thread, min(19, niceness + _DECODE_NICE))
+
+
 class Workers:
     """:param cpus: torch's threads for one operation; ``decoders``: decoding threads"""
 
     def __init__(self, cpus: int, decoders: int):
+        self.cpus = cpus
+        self.decoders = decoders
+
         # Each thread that enters torch has a team of its own, sized when it first does so.
         def limit() -> None:
             torch.set_num_threads(cpus)
 
         self.infer = ThreadPoolExecutor(1, "infer", initializer=limit)
         self.load = ThreadPoolExecutor(1, "load", initializer=limit)
-        self.decode = ThreadPoolExecutor(decoders, "decode")
+        self.decode = ThreadPoolExecutor(decoders, "decode", initializer=_yield_to_others)
         self.io = ThreadPoolExecutor(_IO_THREADS, "io")
 
     def shutdown(self) -> None:

@@ -231,6 +231,7 @@ def _describe(device: Device) -> dict:
         "budget_bytes": ledger.budget,
         "used_bytes": ledger.used,
         "input_bytes": ledger.door.total,
+        "input_bytes_capacity": ledger.door.cap,
         "output_bytes": ledger.seats.total,
         "weight_bytes": ledger.weights.total,
         "reserved_bytes": ledger.reserved,

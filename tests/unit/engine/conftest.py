@@ -149,9 +149,11 @@ class EngineProcess:
         return ask(self.socket, "GET", "/v1/status").json()
 
     def idle(self) -> bool:
-        """Nobody holds a place, memory or a model."""
-        queue = self.status()["queue"]
-        return not any(queue[k] for k in ("waiting", "in_flight", "object_bytes", "work_bytes"))
+        """Nobody holds a place or memory (but weights)."""
+        status = self.status()
+        held = [status["queue"][key] for key in ("waiting", "in_flight", "waiting_for_output")]
+        held += [status["memory"][f"{key}_bytes"] for key in ("input", "output", "reserved")]
+        return not any(held) and not status["lanes"]
 
     def stop(self, sig: int = signal.SIGTERM) -> int:
         if self.process is not None and self.process.poll() is None:
@@ -165,7 +167,7 @@ class EngineProcess:
 def engine(tmp_path_factory, models):
     """One engine for all tests that leave it as it was; ``net1`` is the operator's."""
     directory = tmp_path_factory.mktemp("engine")
-    process = EngineProcess(directory, batch_size=BATCH, max_samples=40, max_output_bytes="4 MiB")
+    process = EngineProcess(directory, batch_max=BATCH, max_samples=40, max_output_bytes="4 MiB")
     (directory / "models" / "net1.safetensors").write_bytes(models[0].path.read_bytes())
     try:
         yield process.start()

@@ -1,0 +1,96 @@
+"""The device that runs the network: this machine's CPUs, or one CUDA device."""
+
+from __future__ import annotations
+
+import errno
+
+import torch
+
+from swift_hapi.engine.budget import host_memory
+from swift_hapi.graph.extractor import Extractor
+
+CHOICES = ("cpu", "cuda", "auto")
+#: How PyTorch, oneDNN and the C++ library say it.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "out of memory",
+    "bad_alloc",
+    "could not create a memory object",
+)
+
+
+class AllocationFailed(Exception):
+    """Memory could not be had; with less it may."""
+
+
+def is_allocation_failure(error: BaseException) -> bool:
+    """Whether a smaller micro-batch might have gone well."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY)
+
+
+class Device:
+    """:param kind: ``cpu``, ``cuda`` or ``auto`` (cuda where there is one)
+    :param number: which of several CUDA devices, counted round
+
+    :raises ValueError: cuda is asked for and there is none
+    """
+
+    def __init__(self, kind: str = "cpu", number: int = 0):
+        if kind == "auto":
+            kind = "cuda" if torch.cuda.is_available() else "cpu"
+        if kind == "cuda":
+            if not torch.cuda.is_available():
+                raise ValueError("device = cuda, but PyTorch finds no CUDA device")
+            self._device = torch.device("cuda", number % torch.cuda.device_count())
+        else:
+            self._device = torch.device("cpu")
+        self.kind = kind
+
+    @property
+    def name(self) -> str:
+        return str(self._device)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the device has in all."""
+        if self.kind == "cuda":
+            return torch.cuda.get_device_properties(self._device).total_memory
+        return host_memory()
+
+    def take(self, extractor: Extractor) -> Extractor:
+        """The extractor with its weights on this device. Blocking.
+
+        :raises AllocationFailed: no memory for them
+        """
+        try:
+            return extractor.to(self._device)
+        except (RuntimeError, MemoryError) as error:
+            if is_allocation_failure(error):
+                raise AllocationFailed(str(error)) from error
+            raise
+
+    def run(self, head, batch: torch.Tensor) -> torch.Tensor:
+        """``head(batch)``, from host memory to host memory. Blocking."""
+        if self.kind == "cpu":
+            return head(batch)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return head(batch.to(self._device)).cpu()
+
+    def peak(self, weight_bytes: int) -> int | None:
+        """Most bytes that the last :meth:`run` had on the device beside ``weight_bytes``; None
+        where the device does not count."""
+        if self.kind == "cpu":
+            return None
+        return max(0, torch.cuda.max_memory_allocated(self._device) - weight_bytes)
+
+    def release(self) -> None:
+        """Give back what the device's allocator keeps for later."""
+        if self.kind == "cuda":
+            torch.cuda.empty_cache()

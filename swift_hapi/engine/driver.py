@@ -1,0 +1,315 @@
+"""The controller at work: its decisions carried out on this machine's threads and device.
+
+Event loop only. Every request passes :meth:`Driver.admit` (a place and memory for its object,
+before a byte of it is read), :meth:`Driver.run` (its samples go through micro-batches shared with
+other requests) and, whatever happens, :meth:`Driver.depart`. Two micro-batches are under way at a
+time: while one is in the network the next is decoded. The next one is chosen only when one has
+ended, so that whoever comes last waits for two micro-batches at most before it is its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+
+from swift_hapi.engine.compute import AllocationFailed, Cost, Slot, run_batch
+from swift_hapi.engine.control import (
+    Answer,
+    Batch,
+    Controller,
+    Event,
+    LaneKey,
+    LaneSpec,
+    Ticket,
+    Verdict,
+    What,
+)
+from swift_hapi.engine.device import Device
+from swift_hapi.engine.job import Job
+from swift_hapi.engine.model_files import ModelFile
+from swift_hapi.engine.weights import Weights
+from swift_hapi.engine.workers import Workers
+from swift_hapi.graph.cuts import Cut
+from swift_hapi.protocol.errors import (
+    EngineBusy,
+    HapiError,
+    ModelMismatch,
+    ModelNotFound,
+    TooLarge,
+)
+
+LOG = logging.getLogger(__name__)
+WINDOW = 2
+_DEVICE = 0  # one process drives one device
+
+
+class Lane:
+    """What the driver needs to run a lane's micro-batches: ``cut`` is None where nothing is to
+    be run but decoding; ``padded`` rows are run in any case."""
+
+    def __init__(self, spec: LaneSpec, file: ModelFile, cut: Cut | None, padded: int = 0):
+        self.spec = spec
+        self.file = file
+        self.cut = cut
+        self.padded = padded
+
+    @property
+    def key(self) -> LaneKey:
+        return self.spec.key
+
+
+def seconds_to_retry(estimate: float) -> int:
+    return max(1, math.ceil(estimate))
+
+
+class Driver:
+    """
+    :param observe: told (lane, size, cost) of each micro-batch that is through
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        workers: Workers,
+        device: Device,
+        weights: Weights,
+        observe: Callable[[LaneKey, int, Cost], None] = lambda key, size, cost: None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.controller = controller
+        self.failures = 0
+        self._workers = workers
+        self._device = device
+        self._weights = weights
+        self._observe = observe
+        self._clock = clock
+        self._doors: dict[str, asyncio.Future[None]] = {}
+        self._jobs: dict[str, tuple[Job, Lane]] = {}
+        self._flights: set[asyncio.Task] = set()
+        self._last: dict[LaneKey, asyncio.Future[None]] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+
+    # -- requests -----------------------------------------------------------------------------
+
+    async def admit(self, ticket: Ticket, patience: float, weight_bytes: int = 0) -> None:
+        """A place and memory for the object, within ``patience`` seconds; :meth:`depart` gives
+        them back, and is due whatever happens.
+
+        :raises EngineBusy: not in time, or too many wait already
+        :raises TooLarge: the object can never be taken
+        """
+        verdict = self.controller.offer(ticket, weight_bytes)
+        if verdict.answer is Answer.ADMITTED:
+            self._pump()
+            return
+        if verdict.answer is not Answer.WAITING:
+            raise _refusal(verdict)
+        door = self._doors[ticket.id] = asyncio.get_running_loop().create_future()
+        self._pump()
+        try:
+            done, _ = await asyncio.wait({door}, timeout=max(0.0, patience))
+        finally:
+            del self._doors[ticket.id]
+        if not done:
+            self.depart(ticket.id)
+            raise EngineBusy(
+                "no place and memory within the admission time",
+                retry_after=self.retry_after(ticket.input_bytes),
+            )
+
+    async def run(self, job: Job, lane: Lane, output_bytes: int):
+        """Features of an admitted request's samples.
+
+        :raises TooLarge: it can never run here
+        :raises EngineBusy: memory was not enough after all
+        :raises HapiError: a sample of it cannot be used
+        """
+        self._jobs[job.id] = job, lane
+        job.queued_at = self._clock()
+        verdict = self.controller.enqueue(
+            job.id, lane.spec, len(job.work.samples), output_bytes, job.queued_at
+        )
+        if verdict.answer is Answer.NEVER:
+            raise TooLarge(verdict.reason)
+        self._pump()
+        return await job.result()
+
+    def release_input(self, request: str) -> None:
+        """The object's bytes are gone; the place is kept."""
+        self.controller.release_input(request, self._clock())
+        self._pump()
+
+    def depart(self, request: str) -> None:
+        """The request is over; may be called more than once."""
+        job, _ = self._jobs.pop(request, (None, None))
+        if job is not None:
+            job.leave()
+        self.controller.depart(request, self._clock())
+        self._pump()
+
+    def retry_after(self, nbytes: int = 0) -> int:
+        """Whole seconds after which a request of that size should find room."""
+        return seconds_to_retry(self.controller.retry_after(_DEVICE, nbytes))
+
+    def calibrate(self, key: LaneKey, activation_bytes: int) -> None:
+        """A lane's bytes per sample are known better now."""
+        self.controller.calibrate(_DEVICE, key, activation_bytes)
+        self._pump()
+
+    def never_runs(self, spec: LaneSpec, output_bytes: int = 0) -> str:
+        """Why a request of that lane could never run; empty if it could."""
+        return self.controller.never_runs(_DEVICE, spec, output_bytes)
+
+    # -- weights that no micro-batch waits for --------------------------------------------------
+
+    def hold_weights(self, digest: str, nbytes: int) -> bool:
+        """Room for weights that are about to be loaded; :meth:`settle_weights` must follow."""
+        held = self.controller.hold_weights(_DEVICE, digest, nbytes)
+        self._pump()
+        return held
+
+    def settle_weights(self, digest: str, nbytes: int) -> None:
+        """They are loaded and take ``nbytes``, or, with 0, are not."""
+        if not self.controller.settle_weights(_DEVICE, digest, nbytes, self._clock()):
+            self._weights.drop(digest)
+        self._pump()
+
+    # -- micro-batches ------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Tell the news, start what may start."""
+        until = None
+        self._news()
+        while len(self._flights) < WINDOW:
+            answer = self.controller.next_batch(_DEVICE, self._clock())
+            self._news()
+            if not isinstance(answer, Batch):
+                until = answer.until
+                break
+            self._start(answer)
+        self._set_alarm(until)
+
+    def _set_alarm(self, until: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if until is not None:
+            delay = max(0.0, until - self._clock())
+            self._alarm = asyncio.get_running_loop().call_later(delay, self._pump)
+
+    def _news(self) -> None:
+        for event in self.controller.take_events():
+            self._hear(event)
+
+    def _hear(self, event: Event) -> None:
+        if event.what is What.EVICT:
+            self._weights.drop(event.subject)
+        elif event.what is What.ADMITTED:
+            door = self._doors.get(event.subject)
+            if door is not None and not door.done():
+                door.set_result(None)
+        elif event.what is What.SHED:
+            self._give_up([event.subject], event.reason)
+
+    def _give_up(self, requests: list[str], reason: str) -> None:
+        for request in requests:
+            job, _ = self._jobs.get(request, (None, None))
+            if job is not None:
+                job.fail(EngineBusy(reason, retry_after=self.retry_after()))
+
+    def _start(self, batch: Batch) -> None:
+        now = self._clock()
+        slots: list[Slot] = []
+        lane = None
+        for part in batch.parts:
+            job, lane = self._jobs[part.request]
+            if job.queued_at is not None:
+                job.spent.queue += now - job.queued_at
+                job.queued_at = None
+            slots += [Slot(job, at) for at in range(part.start, part.start + part.count)]
+        before = self._last.get(batch.lane)
+        through = asyncio.get_running_loop().create_future()
+        self._last[batch.lane] = through
+        flight = asyncio.create_task(self._fly(batch, slots, lane, before, through))
+        self._flights.add(flight)
+        flight.add_done_callback(self._landed)
+
+    def _landed(self, flight: asyncio.Task) -> None:
+        self._flights.discard(flight)
+        if not flight.cancelled() and flight.exception() is not None:
+            LOG.critical("the driver has failed", exc_info=flight.exception())
+        self._pump()
+
+    async def _fly(self, batch: Batch, slots: list[Slot], lane: Lane, before, through) -> None:
+        cost = Cost(0.0, 0.0)
+        try:
+            head = asyncio.ensure_future(self._head(lane))
+            try:
+                cost = await run_batch(
+                    self._workers, self._device, slots, head, _after(before), lane.padded
+                )
+            finally:
+                head.cancel()
+                await asyncio.gather(head, return_exceptions=True)
+        except AllocationFailed as error:
+            self._failed(batch, lane, str(error))
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, its requests must hear of it
+            for job in {id(slot.job): slot.job for slot in slots}.values():
+                job.fail(error)
+        finally:
+            through.set_result(None)
+            if self._last.get(batch.lane) is through:
+                del self._last[batch.lane]
+        self._done(batch, lane, cost)
+
+    async def _head(self, lane: Lane):
+        """:raises ModelNotFound: the file is gone or damaged: the filter may send it anew"""
+        if lane.cut is None:
+            return None
+        try:
+            return await self._weights.head(lane.file, lane.cut)
+        except (OSError, ModelMismatch) as error:
+            LOG.error("model file %s cannot be used: %s", lane.file.path, error)
+            raise ModelNotFound(
+                f"the engine's file of sha256:{lane.file.hex} is gone or damaged"
+            ) from error
+
+    def _done(self, batch: Batch, lane: Lane, cost: Cost) -> None:
+        peak = None
+        if cost.infer:
+            self._observe(batch.lane, batch.size, cost)
+            peak = self._device.peak(lane.spec.weight_bytes)
+        seconds = cost.infer + cost.decode / self._workers.decoders
+        for request in self.controller.batch_done(batch, seconds, self._clock(), peak):
+            job, _ = self._jobs.get(request, (None, None))
+            if job is not None:
+                job.finish()
+        self._look_for_weights(lane)
+
+    def _look_for_weights(self, lane: Lane) -> None:
+        """They may have failed to load."""
+        digest = lane.key.digest
+        if lane.cut is not None and digest not in self._weights:
+            self.controller.weights_gone(_DEVICE, digest)
+
+    def _failed(self, batch: Batch, lane: Lane, reason: str) -> None:
+        self.failures += 1
+        LOG.warning("a micro-batch of %d could not get its memory: %s", batch.size, reason[:200])
+        lost = self.controller.batch_failed(batch, self._clock())
+        self._give_up(lost, "not even one sample gets the memory it needs")
+        self._look_for_weights(lane)
+
+
+async def _after(before: asyncio.Future[None] | None) -> None:
+    if before is not None:
+        await asyncio.shield(before)
+
+
+def _refusal(verdict: Verdict) -> HapiError:
+    if verdict.answer is Answer.NEVER:
+        return TooLarge(verdict.reason)
+    return EngineBusy(verdict.reason, retry_after=seconds_to_retry(verdict.retry_after))
