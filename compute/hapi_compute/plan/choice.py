@@ -39,6 +39,7 @@ class Observed:
     :param compute: CPU seconds per sample
     :param receive: CPU seconds per sample
     :param decode: CPU seconds per sample
+    :param client: seconds of an iteration that the compute tier's work takes by the clock
     :param bandwidth: bytes per second
     """
 
@@ -47,6 +48,7 @@ class Observed:
     compute: float | None = None
     receive: float | None = None
     decode: float | None = None
+    client: float | None = None
     bandwidth: float | None = None
 
 
@@ -165,8 +167,17 @@ class Chooser:
             if value is not None and value > 0 and base > 0:
                 changes[part] = _towards(getattr(now, part), value / base)
         self.correction = replace(now, **changes)
+        if seen.client is not None:
+            slowdown = max(1.0, seen.client / self.stages(name).client * self.correction.client)
+            self.correction = replace(
+                self.correction, client=_towards(self.correction.client, slowdown)
+            )
         if seen.time is not None:
-            self._records[name] = _Record(seen.time, self.stages(name).time)
+            model, old = self.stages(name).time, self._records.get(name)
+            time = seen.time
+            if old is not None:
+                time = _towards(model * old.time / old.model, time)
+            self._records[name] = _Record(time, model)
         if any(not 1 / _CHANGED < self.stages(n).time / t < _CHANGED for n, t in before.items()):
             self._trials_left = self._trials
             self._returns.clear()

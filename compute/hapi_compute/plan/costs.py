@@ -47,6 +47,7 @@ class Demand:
     :param decode: CPU of decoding samples and copying rows
     :param compute: rest of the frozen part and the trainable part, forward, backward, optimiser
     :param threads: torch's threads while it computes
+    :param slowdown: of the compute tier as a whole, by whatever else runs on it
     """
 
     storage: float
@@ -56,6 +57,7 @@ class Demand:
     decode: float
     compute: float
     threads: int = 1
+    slowdown: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ def stages(demand: Demand, setting: Setting, bandwidth: float) -> Stages:
     receive = b * (demand.receive + demand.decode)
     compute = b * demand.compute
     busy = receive + compute * demand.threads
-    client = max(b * demand.decode / setting.decoders, compute, busy / setting.cpus)
+    client = demand.slowdown * max(
+        b * demand.decode / setting.decoders, compute, busy / setting.cpus
+    )
     alone = demand.latency * requests + storage + network + b * demand.receive
     return Stages(storage, network, receive, compute, client, alone / setting.in_flight)
 
@@ -127,12 +131,14 @@ class Correction:
     :param compute: on the compute tier's computing
     :param receive: on receiving
     :param decode: on decoding
+    :param client: on all that the compute tier does, by whatever else runs there
     """
 
     storage: float = 1.0
     compute: float = 1.0
     receive: float = 1.0
     decode: float = 1.0
+    client: float = 1.0
 
     def apply(self, demand: Demand) -> Demand:
         return replace(
@@ -141,4 +147,5 @@ class Correction:
             compute=demand.compute * self.compute,
             receive=demand.receive * self.receive,
             decode=demand.decode * self.decode,
+            slowdown=demand.slowdown * self.client,
         )

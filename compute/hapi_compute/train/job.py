@@ -96,11 +96,12 @@ class Job:
                 progress.note(f"uploaded the extractor file {parts.extractor.digest}")
         self.pipeline = pipeline
         self.router: Router | None = None
+        self.candidates: dict[str, Candidate] = {}
 
     def plan(self) -> planning.Planned:
         """Decide how to begin; for ``auto`` by measuring with the run's first shards."""
         config, dataset = self.config, self.parts.dataset
-        candidates: dict[str, Candidate] = {}
+        candidates = self.candidates
         self.router = Router(
             lambda route: self.pipeline.reader(dataset.url.container, candidates[route]),
             "", self.pipeline.store.occupancy,

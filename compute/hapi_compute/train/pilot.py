@@ -205,6 +205,7 @@ def observed(stretch: Stretch, watch: Watch, batch: int, raw: bool) -> Observed:
         compute=watch.cpu("frozen", "trainable") / watch.samples,
         receive=None if brought.fallbacks else brought.cpu / samples,
         decode=watch.cpu("decode") / watch.samples if raw else None,
+        client=batch * training if training >= coming else None,
         bandwidth=brought.bytes / network if telling else None,
     )
 

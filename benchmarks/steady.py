@@ -1,0 +1,174 @@
+"""One way to split, measured: seconds of an iteration in steady state, and of its stages."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.workload import Network
+from hapi_compute.data.batches import training_windows
+from hapi_compute.data.routing import Router
+from hapi_compute.plan.candidates import Candidate
+from hapi_compute.store.client import SwiftClient
+from hapi_compute.store.occupancy import COMPUTE, FETCH, NETWORK, STORAGE
+from hapi_compute.train.config import TrainConfig, training_transform
+from hapi_compute.train.optim import build_optimizer
+from hapi_compute.train.pipeline import Pipeline, decode_pool
+from hapi_compute.train.progress import Progress
+from hapi_compute.train.setup import Parts, prepare
+from hapi_compute.train.task import TransferTask, step_seed
+from hapi_compute.train.threads import shared_cpus
+from hapi_compute.train.upload_model import ensure_uploaded
+from swift_hapi.graph.allocator import keep_freed_memory
+
+#: an iteration takes part in the figure once so many were left out
+_FILL = 2
+
+
+def config_of(network: Network, dataset: str, batch: int, **options) -> TrainConfig:
+    """Options that all runs of a benchmark have in common."""
+    values = {
+        "model": network.model,
+        "weights": "random:1",
+        "freeze_at": network.freeze_at,
+        "transform": network.transform,
+        "batch_size": batch,
+        "optimizer": "sgd",
+        "lr": 1e-3,
+        "threads": 1,
+        "decode_threads": 1,
+    }
+    return TrainConfig(dataset, **values | options)
+
+
+@dataclass(frozen=True)
+class Steady:
+    """Seconds per iteration: ``time`` of the whole, and how long each stage had anything to do.
+
+    ``receive`` while any shard was on its
+    way; ``decode`` is CPU. ``bound`` is the longest stage: no overlap can be better.
+    """
+
+    time: float
+    storage: float
+    network: float
+    receive: float
+    compute: float
+    decode: float
+    iterations: int
+    bytes: float
+
+    @property
+    def bound(self) -> float:
+        return max(self.storage, self.network, self.compute)
+
+
+class Rig:
+    """A network on the compute tier with a dataset on the storage tier, ready to be measured."""
+
+    def __init__(self, parts: Parts, pipeline: Pipeline):
+        self.parts = parts
+        self.pipeline = pipeline
+        self.config = parts.config
+        self.task = TransferTask(parts.extractor, parts.trainable, parts.timings)
+        self.optimizer = build_optimizer(parts.config, parts.trainable)
+        self.samples_per_second = math.nan
+
+    def router(self, candidate: Candidate) -> Router:
+        container = self.parts.dataset.url.container
+        return Router(
+            lambda route: self.pipeline.reader(container, candidate),
+            candidate.name,
+            self.pipeline.store.occupancy,
+        )
+
+    def measure(
+        self,
+        candidate: Candidate,
+        *,
+        iterations: int = 4,
+        seconds: float = 0.6,
+        longest: float = 12.0,
+    ) -> Steady:
+        """:param iterations: at least so many, and ``seconds``, are measured; no more than
+        ``longest`` seconds and two iterations where those take long"""
+        config, occupancy = self.config, self.pipeline.store.occupancy
+        windows = [
+            window
+            for epoch in range(200)
+            for window in training_windows(self.parts.dataset, config.seed, epoch, config.window)
+        ]
+        router = self.router(candidate)
+        batches_ = self.pipeline.loader(
+            self.parts.dataset, windows,
+            lambda epoch: training_transform(config.transform, config.seed, epoch), router,
+        )  # fmt: skip
+        with batches_ as loader:
+            batches = itertools.chain.from_iterable(loader.epoch() for _ in range(200))
+            begun = start = before = None
+            for done, batch in enumerate(batches):
+                if done == 0:
+                    begun = time.perf_counter()
+                if done == _FILL:
+                    start, before = time.perf_counter(), occupancy.now()
+                    decoded = self.parts.timings.cpu().get("decode", 0.0)
+                    received = self.pipeline.store.counters.snapshot()
+                self.step(batch, done)
+                if start is not None:
+                    took, count = time.perf_counter() - start, done + 1 - _FILL
+                    enough = count >= iterations and took >= seconds
+                    if enough or (count >= 2 and time.perf_counter() - begun > longest):
+                        break
+            moment = occupancy.now().since(before)
+            came = self.pipeline.store.counters.snapshot() - received
+        return Steady(
+            took / count,
+            moment.busy[STORAGE] / count,
+            moment.busy[NETWORK] / count,
+            moment.busy[FETCH] / count,
+            moment.busy[COMPUTE] / count,
+            (self.parts.timings.cpu().get("decode", 0.0) - decoded) / count,
+            count,
+            came.bytes_received / count,
+        )
+
+    def time_whole_network(self) -> None:
+        """Measure :attr:`samples_per_second`: decoding, all layers and the training step on the
+        compute tier, the link unlimited."""
+        found = self.measure(Candidate(None), seconds=1.5)
+        self.samples_per_second = self.config.batch_size / (found.compute + found.decode)
+
+    def step(self, batch, number: int) -> float:
+        """One optimiser step; the loss."""
+        loss, _ = self.task.loss(batch, step_seed(0, number))
+        value = loss.item()
+        with self.parts.timings.measure("trainable", COMPUTE):
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            self.optimizer.step()
+        return value
+
+
+@contextmanager
+def rig(config: TrainConfig, store: SwiftClient) -> Iterator[Rig]:
+    """Load the model, upload its frozen part."""
+    keep_freed_memory()
+    parts = prepare(config, store)
+    container, _ = ensure_uploaded(parts.extractor, store)
+    torch.set_num_threads(1)
+    with shared_cpus(parts.config, raw=False), decode_pool(parts.config) as pool:
+        pipeline = Pipeline(
+            parts.config, store, parts.extractor, parts.input_shape, container,
+            parts.num_classes, parts.timings, pool,
+        )  # fmt: skip
+        yield Rig(parts, pipeline)
+
+
+class Silent(Progress):
+    """Nothing is told."""
