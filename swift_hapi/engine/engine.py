@@ -70,8 +70,9 @@ class Engine:
             OperatorModels(config.model_dir),
             CachedModels(config.cache_dir, config.max_cache_bytes),
         )
-        # Besides its weights a model needs room to run in, and objects to run on.
-        self.memory = ModelMemory(self.budget // 2, self.workers, self.weights, self.driver)
+        self.memory = ModelMemory(
+            self._largest_model, self.workers, self.weights, self.driver
+        )
         watch_engine(self)
         self._warn_of_contradictions()
 
@@ -80,6 +81,11 @@ class Engine:
         # On the host all processes draw on one memory, CUDA devices have each their own.
         sharers = config.workers if self.device.kind == "cpu" else 1
         return config.memory_budget.divided(sharers).resolve(self.device.memory)
+
+    @property
+    def _largest_model(self) -> int:
+        """Objects have their share of the budget for themselves."""
+        return self.budget - self.controller.devices[0].ledger.door.cap
 
     def _controller(self) -> Controller:
         config = self.config
@@ -103,7 +109,7 @@ class Engine:
             LOG.warning("memory_budget is too small for an object of max_object_bytes")
         if config.max_output_bytes > self.budget - ledger.door.cap:
             LOG.warning("memory_budget is too small for a response of max_output_bytes")
-        if config.max_model_bytes > min(self.budget // 2, config.max_cache_bytes):
+        if config.max_model_bytes > min(self._largest_model, config.max_cache_bytes):
             LOG.warning("a model of max_model_bytes fits not into cache or memory")
 
     def check_ready(self) -> None:

@@ -14,7 +14,7 @@ from swift_hapi.engine.engine import Engine
 
 @pytest.fixture
 def engine(tmp_path):
-    config = EngineConfig(model_dir=tmp_path, cache_dir=tmp_path / "cache", retry_after=9)
+    config = EngineConfig(model_dir=tmp_path, cache_dir=tmp_path / "cache")
     made = Engine(config)
     yield made
     made.workers.shutdown()
@@ -77,7 +77,7 @@ def test_cancelled_by_the_server(engine, monkeypatch):
     monkeypatch.setattr("swift_hapi.engine.model_api.ModelEndpoints._receive", wait)
     status, headers, document, raised = call(engine, "/v1/models", "POST", cancel=True)
     assert (status, document["type"]) == (503, "urn:hapi:error:engine-unavailable")
-    assert headers["retry-after"] == "9"
+    assert int(headers["retry-after"]) > 0
     assert raised is None
 
 

@@ -1,4 +1,4 @@
-"""Micro-batches of one engine's requests, without the HTTP around them."""
+"""One micro-batch of several requests, without the HTTP around it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from swift_hapi.engine.compute import Work, extract
+from swift_hapi.engine.compute import AllocationFailed, Slot, batch_array, run_batch
+from swift_hapi.engine.device import Device, is_allocation_failure
+from swift_hapi.engine.job import Job, Work
 from swift_hapi.engine.timing import Spent
 from swift_hapi.engine.workers import Workers
-from swift_hapi.protocol.errors import HapiError
+from swift_hapi.protocol.errors import HapiError, UndecodableSample
 from swift_hapi.protocol.limits import Limits
 from swift_hapi.samples.shard import RawSample
 from tests.unit.engine.conftest import npy
 
 SHAPE = (1, 4, 4)
+FLOAT = np.dtype(np.float32)
 
 
 @pytest.fixture
@@ -27,84 +30,223 @@ def workers():
     made.shutdown()
 
 
-def samples(values) -> list[RawSample]:
-    return [
-        RawSample(i, str(i), -1, "tensor", memoryview(npy(np.full(SHAPE, v, np.float32))))
+def means(batch: torch.Tensor) -> torch.Tensor:
+    return batch.mean((1, 2, 3))[:, None]
+
+
+def job(name: str, values, out_shape=(1,), report: bool = False) -> Job:
+    """A request for tensors filled with ``values``; None is a damaged one."""
+    samples = [
+        RawSample(
+            i, f"{name}{i}", i, "tensor",
+            memoryview(b"\x93NUMPY?" if v is None else npy(np.full(SHAPE, v, np.float32))),
+        )
         for i, v in enumerate(values)
-    ]
+    ]  # fmt: skip
+    work = Work(samples, None, Limits(), SHAPE, FLOAT, out_shape, FLOAT, report)
+    return Job(name, "AUTH_x", work, Spent())
 
 
-def work(values, head, micro_batch: int = 2, out_shape=(1,)) -> Work:
-    return Work(samples(values), None, Limits(), head, SHAPE, out_shape, micro_batch, False)
+def slots(job: Job, *positions: int) -> list[Slot]:
+    return [Slot(job, at) for at in positions or range(len(job.work.samples))]
 
 
-def test_requests_take_turns(workers):
-    order, gate = [], threading.Event()
+async def done(value=None):
+    return value
 
-    def head(batch: torch.Tensor) -> torch.Tensor:
-        # The first batch waits until both requests have handed one in.
-        gate.wait(60)
-        order.append("a" if batch.max() < 100 else "b")
-        return batch.mean((1, 2, 3))[:, None]
+
+def run(workers, slots, head=means, padded=0):
+    return run_batch(workers, Device("cpu"), slots, done(head), done(), padded)
+
+
+def test_rows_go_to_their_requests(workers):
+    async def story():
+        one, other = job("a", range(4)), job("b", range(10, 13))
+        mixed = [*slots(one, 0, 1), *slots(other, 2), *slots(one, 3), *slots(other, 0, 1)]
+        await run(workers, mixed)
+        await run(workers, slots(one, 2))
+        one.finish()
+        other.finish()
+        return await one.result(), await other.result(), one.spent, other.spent
+
+    first, second, spent, others = asyncio.run(story())
+    assert first.features.ravel().tolist() == [0, 1, 2, 3]
+    assert second.features.ravel().tolist() == [10, 11, 12]
+    assert first.keys == ("a0", "a1", "a2", "a3")
+    assert spent.batches == [6, 1] and others.batches == [6]
+    assert spent.infer > 0 and others.infer > 0 and spent.decode > 0 and spent.cpu > 0
+
+
+def test_a_bad_sample_concerns_its_own_request_only(workers):
+    async def story():
+        bad, good, lenient = job("a", [1, None, 3]), job("b", [5, 6]), job("c", [None, 8, 9],
+                                                                           report=True)
+        await run(workers, [*slots(bad), *slots(good), *slots(lenient)])
+        good.finish()
+        lenient.finish()
+        with pytest.raises(UndecodableSample) as caught:
+            await bad.result()
+        return caught.value, await good.result(), await lenient.result(), good.spent
+
+    error, good, lenient, spent = asyncio.run(story())
+    assert error.members["sample"] == 1 and error.members["key"] == "a1"
+    assert good.features.ravel().tolist() == [5, 6]
+    assert lenient.features.ravel().tolist() == [8, 9]
+    assert lenient.index.tolist() == [1, 2]
+    assert [(fault.index, fault.key) for fault in lenient.errors] == [(0, "c0")]
+    # What failed was not run.
+    assert spent.batches == [4]
+
+
+def test_faults_are_told_in_order(workers):
+    """A later micro-batch that is decoded first waits with its faults."""
 
     async def story():
-        tasks = [
-            asyncio.create_task(extract(workers, work(values, head), Spent()))
-            for values in (range(8), range(100, 108))
-        ]
-        while workers.infer._work_queue.qsize() < 1:
-            await asyncio.sleep(0.001)
-        gate.set()
-        return await asyncio.gather(*tasks)
+        both = job("a", [None, None])
+        before = asyncio.get_running_loop().create_future()
 
-    first, second = asyncio.run(story())
-    assert order in (list("abababab"), list("babababa"))
-    assert first.features.ravel().tolist() == list(range(8))
-    assert second.features.ravel().tolist() == list(range(100, 108))
+        async def waits():
+            await before
+
+        late = asyncio.create_task(
+            run_batch(workers, Device("cpu"), slots(both, 1), done(means), waits())
+        )
+        await run(workers, slots(both, 0))
+        before.set_result(None)
+        await late
+        with pytest.raises(UndecodableSample) as caught:
+            await both.result()
+        return caught.value.members["sample"]
+
+    assert asyncio.run(story()) == 0
 
 
-def test_micro_batches_are_cut_by_position(workers):
-    sizes = []
+def test_who_has_left_is_not_decoded_nor_run(workers):
+    ran = []
 
-    def head(batch: torch.Tensor) -> torch.Tensor:
-        sizes.append(len(batch))
-        return batch.mean((1, 2, 3))[:, None]
+    def head(batch):
+        ran.append(len(batch))
+        return means(batch)
 
-    spent = Spent()
-    asyncio.run(extract(workers, work(range(7), head, micro_batch=3), spent))
-    assert sizes == spent.batches == [3, 3, 1]
+    async def story():
+        gone, here = job("a", range(3)), job("b", range(2))
+        gone.leave()
+        await run(workers, [*slots(gone), *slots(here)], head)
+        lost = await run(workers, slots(gone), head)
+        here.finish()
+        return await here.result(), gone.spent, lost
+
+    result, spent, lost = asyncio.run(story())
+    assert result.features.ravel().tolist() == [0, 1]
+    assert ran == [2] and spent.decode == 0 and lost.infer == 0
+
+
+def test_padding_is_zeros_and_not_handed_out(workers):
+    seen = []
+
+    def head(batch):
+        seen.append(batch.clone())
+        return means(batch)
+
+    async def story():
+        made = job("a", [7, None, 9], report=True)
+        await run(workers, slots(made), head, padded=5)
+        made.finish()
+        return await made.result()
+
+    result = asyncio.run(story())
+    assert result.features.ravel().tolist() == [7, 9]
+    assert seen[0].shape == (5, *SHAPE)
+    assert seen[0].flatten(1).mean(1).tolist() == [7, 9, 0, 0, 0]
 
 
 def test_a_head_that_breaks_its_word_is_no_answer(workers):
     for head in (lambda b: b, lambda b: b.double().mean((1, 2, 3))[:, None]):
-        with pytest.raises(HapiError, match="where float32"):
-            asyncio.run(extract(workers, work(range(3), head), Spent()))
+        with pytest.raises(HapiError, match="was due"):
+            asyncio.run(broken(workers, head))
+
+
+async def broken(workers, head):
+    await run(workers, slots(job("a", range(3))), head)
 
 
 def test_no_head_gives_the_decoded_input(workers):
-    done = asyncio.run(extract(workers, work(range(5), None, out_shape=SHAPE), Spent()))
-    assert done.features.shape == (5, *SHAPE)
-    assert done.features[:, 0, 0, 0].tolist() == list(range(5))
+    async def story():
+        made = job("a", range(5), out_shape=SHAPE)
+        await run(workers, slots(made), None)
+        made.finish()
+        return await made.result()
+
+    features = asyncio.run(story()).features
+    assert features.shape == (5, *SHAPE)
+    assert features[:, 0, 0, 0].tolist() == list(range(5))
 
 
-def test_cancelled_request_stops_after_its_micro_batch(workers):
-    running, may_end = threading.Event(), threading.Event()
-    ran = []
+def no_memory(batch):
+    raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
-    def head(batch: torch.Tensor) -> torch.Tensor:
-        ran.append(len(batch))
-        running.set()
-        may_end.wait(60)
-        return batch.mean((1, 2, 3))[:, None]
+
+def test_allocation_failures_are_told_apart(workers):
+    async def story(head):
+        await run(workers, slots(job("a", range(2))), head)
+
+    with pytest.raises(AllocationFailed):
+        asyncio.run(story(no_memory))
+
+    def bug(batch):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1"):
+        asyncio.run(story(bug))
+
+
+@pytest.mark.parametrize(
+    "error, expected",
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (OSError(2, "No such file"), False),
+        (RuntimeError("std::bad_alloc"), True),
+        (RuntimeError("could not create a primitive"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_is_an_allocation_failure(error, expected):
+    assert is_allocation_failure(error) is expected
+
+
+def test_a_real_allocation_failure_is_recognised():
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert is_allocation_failure(caught.value)
+
+
+def test_images_are_decoded_into_the_layout_that_networks_want():
+    batch = batch_array(2, (3, 8, 6), FLOAT)
+    assert batch.shape == (2, 3, 8, 6)
+    assert torch.from_numpy(batch).is_contiguous(memory_format=torch.channels_last)
+    assert batch_array(2, (7,), np.dtype(np.int64)).shape == (2, 7)
+
+
+def test_decoding_goes_on_beside_the_network(workers):
+    """The network waits for the decoding of the next micro-batch: only works if both overlap."""
+    decoded, may_decode = threading.Event(), threading.Event()
+
+    def head(batch):
+        may_decode.set()
+        assert decoded.wait(60)
+        return means(batch)
 
     async def story():
-        task = asyncio.create_task(extract(workers, work(range(10), head), Spent()))
-        await asyncio.to_thread(running.wait, 60)
-        task.cancel()
-        await asyncio.sleep(0)
-        may_end.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        first, second = job("a", [1]), job("b", [2])
+        running = asyncio.create_task(run(workers, slots(first), head))
+        await asyncio.to_thread(may_decode.wait, 60)
 
-    asyncio.run(story())
-    assert ran == [2]
+        async def tells():
+            decoded.set()
+
+        await run_batch(workers, Device("cpu"), slots(second), done(means), tells())
+        await running
+
+    asyncio.run(asyncio.wait_for(story(), 60))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from swift_hapi.engine.config import EngineConfig, parse_config, read_config
+from swift_hapi.engine.budget import MemoryBudget
+from swift_hapi.engine.config import Cpus, EngineConfig, parse_config, read_config
 from swift_hapi.protocol.limits import Limits
 
 SAMPLE = Path(__file__).parents[3] / "etc" / "hapi-engine.conf-sample"
@@ -35,8 +36,14 @@ def test_default_limits_are_the_protocols():
 @pytest.mark.parametrize(
     "text, option, value",
     [
-        ("1048576", "memory_budget", 1 << 20),
-        ("3 KiB", "memory_budget", 3 << 10),
+        ("1048576", "memory_budget", MemoryBudget(nbytes=1 << 20)),
+        ("3 KiB", "memory_budget", MemoryBudget(nbytes=3 << 10)),
+        ("12.5%", "memory_budget", MemoryBudget(share=0.125)),
+        ("5", "engine_cpus", Cpus(count=5)),
+        ("cpus:3,0-1", "engine_cpus", Cpus(ids=(0, 1, 3))),
+        ("0", "batch_wait", 0.0),
+        ("on", "fixed_batch", True),
+        ("auto", "device", "auto"),
         ("2GiB", "max_model_bytes", 2 << 30),
         ("0660", "socket_mode", 0o660),
         ("0.5", "admission_timeout", 0.5),
@@ -58,8 +65,21 @@ def test_values(text, option, value):
         "max_cache_bytes = 5 GB",
         "max_cache_bytes = -1",
         "memory_budget = 0",
+        "memory_budget = 0%",
+        "memory_budget = 100%",
+        "memory_budget = -5%",
         "engine_cpus = -1",
-        "batch_size = 0",
+        "engine_cpus = cpus:",
+        "engine_cpus = cpus:3-1",
+        "batch_max = 0",
+        "batch_min = 40",
+        "batch_time = 0",
+        "fixed_batch = maybe",
+        "workers = 0",
+        "device = tpu",
+        "nice = -1",
+        "nice = 20",
+        "account_rate = -1",
         "queue_depth = 1.5",
         "deadline = 0",
         "deadline = never",
@@ -79,6 +99,14 @@ def test_limits_follow_the_options():
 
 
 def test_threads():
-    config = parse_config("[engine]\nengine_cpus = 3")
-    assert config.threads("engine_cpus") == 3
-    assert config.threads("decode_threads") == len(os.sched_getaffinity(0))
+    assert parse_config("[engine]\nengine_cpus = 3").engine_cpus.threads == 3
+    assert parse_config("[engine]\nengine_cpus = cpus:4-7").engine_cpus.threads == 4
+    assert EngineConfig().engine_cpus.threads == len(os.sched_getaffinity(0))
+    assert parse_config("[engine]\nengine_cpus = 3").decoders == 3
+    assert parse_config("[engine]\nengine_cpus = 3\ndecode_threads = 2").decoders == 2
+
+
+def test_a_small_batch_max_takes_batch_min_along():
+    assert parse_config("[engine]\nbatch_max = 2").batch_min == 2
+    with pytest.raises(ValueError, match="batch_min"):
+        parse_config("[engine]\nbatch_max = 2\nbatch_min = 3")

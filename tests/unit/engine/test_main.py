@@ -110,7 +110,7 @@ def test_other_paths_and_methods(engine):
     "text, word",
     [
         ("[engine]\nsoket = /tmp/x\n", "soket"),
-        ("[engine]\nbatch_size = many\n", "batch_size"),
+        ("[engine]\nbatch_max = many\n", "batch_max"),
         ("[motor]\n", "[engine]"),
         ("no ini file", "engine.conf"),
     ],

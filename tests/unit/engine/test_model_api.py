@@ -16,12 +16,12 @@ MODEL = "X-Hapi-Model"
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory, models):
-    """An engine with room in memory for one of the two models."""
+    """An engine with room in memory for the weights of one of the two models."""
     size = models[0].path.stat().st_size
     process = EngineProcess(
         tmp_path_factory.mktemp("own"),
-        max_loaded_bytes=size * 3 // 2,
-        admission_timeout="0.5",
+        memory_budget=size * 9 // 5,
+        batch_max=1,
         max_model_bytes=size * 2,
     )
     try:
@@ -108,21 +108,24 @@ def test_concurrent_puts_of_one_model(own, models):
     assert own.status()["models"]["loaded"] == [models[1].digest]
 
 
-def test_memory_holds_what_is_in_use(own, models):
+def test_weights_come_and_go_as_they_are_needed(own, models):
     for model in models:
         assert put(own, model.hex, model.path.read_bytes()).status == 201
-    assert own.status()["models"]["loaded"] == [models[1].digest]
-
-    body = shard(1)
-    headers = feature_headers(models[1].digest)
-    with Expecting(own.socket, "POST", "/v1/features", len(body), headers) as request:
-        request.wait_for_100()
-        answer = post(own, body, feature_headers(models[0].digest))
-        assert (answer.status, answer.problem) == (503, "engine-busy")
-        request.send(body)
-        assert request.answer().status == 200
-    own.wait_until(lambda: own.status()["models"]["loaded"] == [models[0].digest])
-    assert post(own, body, feature_headers(models[0].digest)).status == 200
+    before = own.status()["models"]
+    assert len(before["loaded"]) == 1
+    assert before["loaded_bytes"] <= models[0].path.stat().st_size
+    bodies = [shard(3), shard(4)]
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [(model, body) for body in bodies for model in models]
+        answers = list(
+            pool.map(lambda job: post(own, job[1], feature_headers(job[0].digest)), jobs)
+        )
+    assert [answer.status for answer in answers] == [200] * 4
+    assert [answer.headers[MODEL] for answer in answers] == [m.digest for m in models] * 2
+    after = own.status()["models"]
+    assert after["evictions"] > before["evictions"]
+    assert set(after["known"]) == {model.digest for model in models}
+    assert len(after["loaded"]) == 1
 
 
 def test_hangup_reads_the_operators_directory_anew(own, models):

@@ -1,38 +1,75 @@
-"""Micro-batches and memory: arithmetic."""
+"""What a request and its lane take: arithmetic."""
 
 from __future__ import annotations
 
 import pytest
 
-from swift_hapi.engine.admission import Shares
-from swift_hapi.engine.sizing import Footprint, check_output, micro_batch, work_memory
+from swift_hapi.engine.control import LaneKey
+from swift_hapi.engine.sizing import (
+    BatchLimits,
+    Footprint,
+    bound,
+    check_output,
+    lane_spec,
+    output_bytes,
+)
 from swift_hapi.protocol.errors import TooLarge
 from swift_hapi.protocol.limits import Limits
 
-SHARES = Shares(objects=100, work=1000, activations=100)
+LIMITS = BatchLimits(least=4, most=32)
+KEY = LaneKey("d", "c", (3, 8, 8))
+FOOTPRINT = Footprint(input=10, output=5, activations=100, fixed=50)
 
 
-@pytest.mark.parametrize(
-    "asked, most, activations, input_, expected",
-    [
-        (None, 32, 1, 1, 32),
-        (8, 32, 1, 1, 8),
-        (64, 32, 1, 1, 32),
-        (None, 32, 10, 1, 10),
-        (4, 32, 10, 1, 4),
-        (None, 32, 100, 1, 1),
-        (None, 32, 0, 1, 32),
-        (None, 32, 1, 25, 10),
-        (None, 32, 1, 900, 1),
-    ],
-)
-def test_micro_batch(asked, most, activations, input_, expected):
-    assert micro_batch(asked, most, Footprint(input_, 1, activations), SHARES) == expected
+def room_for(nbytes: int):
+    """A node with room for so much."""
+
+    def never(spec) -> str:
+        sample = spec.activation_bytes + 2 * spec.decoded_bytes
+        least = spec.weight_bytes + spec.workspace_bytes + spec.b_min * sample
+        return "" if least <= nbytes else f"{least} are more than {nbytes}"
+
+    return never
+
+
+@pytest.mark.parametrize("asked, expected", [(None, 0), (8, 8), (32, 0), (64, 0)])
+def test_a_limit_of_the_clients_own(asked, expected):
+    assert bound(asked, LIMITS) == expected
+
+
+def test_lane_with_room():
+    spec, padded = lane_spec(KEY, 1000, FOOTPRINT, LIMITS, room_for(10_000))
+    assert (spec.b_min, spec.b_max, padded) == (4, 32, 0)
+    assert (spec.weight_bytes, spec.workspace_bytes) == (1000, 50)
+    assert (spec.activation_bytes, spec.decoded_bytes) == (100, 10)
+
+
+def test_the_clients_limit_is_the_lanes():
+    spec, _ = lane_spec(LaneKey("d", "c", (3,), bound=2), 0, FOOTPRINT, LIMITS, room_for(10_000))
+    assert (spec.b_min, spec.b_max) == (2, 2)
+
+
+def test_less_than_the_least_rather_than_nothing():
+    spec, _ = lane_spec(KEY, 1000, FOOTPRINT, LIMITS, room_for(1170))
+    assert spec.b_min == 1
 
 
 def test_not_even_one():
-    with pytest.raises(TooLarge, match="101"):
-        micro_batch(None, 32, Footprint(1, 1, 101), SHARES)
+    with pytest.raises(TooLarge, match="one sample needs 110 bytes.*1170 are more than 1169"):
+        lane_spec(KEY, 1000, FOOTPRINT, LIMITS, room_for(1169))
+
+
+@pytest.mark.parametrize("room, rows", [(4890, 32), (4889, 16), (1170, 1)])
+def test_fixed_rows_are_as_many_as_fit_and_all_are_paid_for(room, rows):
+    fixed = BatchLimits(4, 32, fixed=True)
+    spec, padded = lane_spec(KEY, 1000, FOOTPRINT, fixed, room_for(room + 1))
+    assert (padded, spec.b_max, spec.b_min) == (rows, rows, 1)
+    assert spec.workspace_bytes == 50 + rows * 120
+
+
+def test_fixed_rows_not_even_one():
+    with pytest.raises(TooLarge):
+        lane_spec(KEY, 1000, FOOTPRINT, BatchLimits(4, 32, fixed=True), room_for(1170))
 
 
 def test_output():
@@ -44,7 +81,6 @@ def test_output():
         check_output(11, Footprint(1, 1, 1), limits)
 
 
-def test_work_memory_grows_with_what_is_really_there():
-    footprint = Footprint(input=100, output=10, activations=1)
-    assert work_memory(3, 32, footprint) < work_memory(4, 32, footprint)
-    assert work_memory(64, 32, footprint) == 2 * 32 * 100 + 3 * 64 * 10
+def test_a_compressed_response_exists_twice():
+    assert output_bytes(10, FOOTPRINT, "zstd") == 2 * output_bytes(10, FOOTPRINT, "identity")
+    assert output_bytes(10, FOOTPRINT, "identity") >= 50
