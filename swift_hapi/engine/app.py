@@ -77,8 +77,14 @@ class Outermost:
             await problem(Request(scope), error)(scope, receive, counted)
 
 
-def make_app(engine: Engine, give_up: Callable[[], None]) -> ASGIApp:
-    """:param give_up: called when the warm-up fails: an engine that cannot work must end"""
+def make_app(
+    engine: Engine, give_up: Callable[[], None], warm_first: bool = False
+) -> ASGIApp:
+    """
+    :param give_up: called when the warm-up fails: an engine that cannot work must end
+    :param warm_first: take no connection before the warm-up is over, because another worker may
+        take it
+    """
     models = ModelEndpoints(engine)
     warming: set[asyncio.Task] = set()
 
@@ -136,7 +142,10 @@ def make_app(engine: Engine, give_up: Callable[[], None]) -> ASGIApp:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette):
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rescan)
-        in_background(warm_up())
+        if warm_first:
+            await warm_up()
+        else:
+            in_background(warm_up())
         yield
         engine.workers.shutdown()
 

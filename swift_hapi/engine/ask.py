@@ -50,17 +50,5 @@ def parse_ask(get: Get, deadline: float) -> Ask:
         path=get(headers.OBJECT) or "-",
         source_etag=source_etag,
         if_none_match=get("If-None-Match"),
-        deadline=min(deadline, _seconds(get(headers.DEADLINE), deadline)),
+        deadline=headers.parse_deadline(get(headers.DEADLINE), deadline),
     )
-
-
-def _seconds(text: str | None, default: float) -> float:
-    if text is None:
-        return default
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise BadHeader(f"{headers.DEADLINE}: {text!r} is no number of seconds above 0")
-    return seconds

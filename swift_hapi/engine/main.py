@@ -13,7 +13,8 @@ import argparse
 import logging
 import sys
 
-from swift_hapi.engine.config import read_config
+from swift_hapi.engine.config import EngineConfig, read_config
+from swift_hapi.engine.fleet import run_fleet
 from swift_hapi.engine.unix_socket import socket_lock
 from swift_hapi.graph.allocator import keep_freed_memory
 
@@ -27,6 +28,9 @@ def main(argv: list[str] | None = None) -> int:
         prog="hapi-engine", description="The storage-side process of swift-hapi."
     )
     parser.add_argument("--config", required=True, help="ini file with a section [engine]")
+    # What one of several workers is started with, by its parent.
+    parser.add_argument("--worker", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--listen", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     try:
         config = read_config(args.config)
@@ -36,17 +40,24 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=config.log_level, format=_FORMAT, stream=sys.stderr)
     # uvicorn tells of every connection at INFO.
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.root.level))
-    keep_freed_memory()
-
     try:
+        if args.listen is not None:
+            return _serve(config, args.worker, args.listen)
         with socket_lock(config.socket):
-            # Late, because it imports torch, which takes seconds.
-            from swift_hapi.engine.server import serve
-
-            return serve(config)
-    except (OSError, KeyError) as error:
+            if config.workers > 1:
+                return run_fleet(config, args.config)
+            return _serve(config)
+    except (OSError, KeyError, ValueError) as error:
         LOG.critical("cannot start: %s", error)
         return 1
+
+
+def _serve(config: EngineConfig, worker: int = 0, descriptor: int | None = None) -> int:
+    keep_freed_memory()
+    # Late, because it imports torch, which takes seconds.
+    from swift_hapi.engine.server import serve
+
+    return serve(config, worker, descriptor)
 
 
 if __name__ == "__main__":

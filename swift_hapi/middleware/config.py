@@ -18,6 +18,8 @@ from swift_hapi.protocol.limits import Limits
 MAX_AUTH_CACHE_TIME = 60.0
 #: Linux keeps 108 bytes for the path of a unix socket, the terminating zero included.
 MAX_SOCKET_PATH = 107
+#: Whose consent is asked for: nobody's, the account's or the container's owner's.
+OPT_IN = ("off", "account", "container")
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
 _FALSE = frozenset({"false", "0", "no", "off", "f", "n"})
@@ -31,6 +33,13 @@ def _boolean(value: str) -> bool:
     if word not in _TRUE | _FALSE:
         raise ValueError(f"{value!r} is neither true nor false")
     return word in _TRUE
+
+
+def _opt_in(value: str) -> str:
+    word = value.strip().lower()
+    if word not in OPT_IN:
+        raise ValueError(f"{value!r} is none of {', '.join(OPT_IN)}")
+    return word
 
 
 def _socket_path(value: str) -> str:
@@ -75,6 +84,7 @@ _PARSERS = {
     "engine": _socket_path,
     "model_container": _container,
     "allow_anonymous": _boolean,
+    "opt_in": _opt_in,
     "auth_cache_time": _cache_time,
     "auth_cache_size": config_positive_int_value,
     "connect_timeout": _seconds,
@@ -99,6 +109,7 @@ class FilterConfig:
     engine: str
     model_container: str = DEFAULT_MODEL_CONTAINER
     allow_anonymous: bool = False
+    opt_in: str = OPT_IN[0]
     auth_cache_time: float = MAX_AUTH_CACHE_TIME
     auth_cache_size: int = 1024
     connect_timeout: float = 1.0

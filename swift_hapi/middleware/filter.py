@@ -48,6 +48,10 @@ Options
     Whether to compute for requests that carry no user: public containers, TempURLs. Their work
     is charged to ``anonymous:<account>``. They can use the operator's models and those in the
     object's own container. Default ``false``.
+``opt_in``
+    Whose objects may be computed on: ``off``, everybody's; ``account``, those of accounts whose
+    metadata has ``X-Account-Meta-Hapi: on``; ``container``, those of containers that have
+    ``X-Container-Meta-Hapi: on``. Others are answered 403. Default ``off``.
 ``auth_cache_time``
     Seconds (at most 60) for which it is remembered that a token may read a model; 0 asks each
     time. Default ``60.0``.
@@ -60,8 +64,9 @@ Options
     configuration. The filter gives it 30 more, to load a model, before it answers 503. Default
     ``2.0``.
 ``deadline``
-    Seconds for a whole request, models and the object's transfer included. The filter gives
-    the engine 5 more before it answers 504. Default ``300.0``.
+    Seconds for a whole request, models and the object's transfer included; a client may ask for
+    less with ``X-Hapi-Deadline``. The filter gives the engine 5 more before it answers 504.
+    Default ``300.0``.
 ``max_object_bytes``
     Bytes of the largest object to compute on; ``KiB``, ``MiB`` or ``GiB`` may follow the number,
     here and below. Default ``268435456``.
@@ -229,6 +234,7 @@ def filter_factory(global_conf, **local_conf):
         limits=config.limits(),
         model_container=config.model_container,
         allow_anonymous=config.allow_anonymous,
+        opt_in=config.opt_in,
         dtypes=list(names.DTYPES),
         encodings=list(names.ENCODINGS),
         formats=list(FORMATS),

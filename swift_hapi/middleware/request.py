@@ -9,6 +9,7 @@ from swift.common.swob import wsgi_quote
 
 from swift_hapi.middleware.client_watch import ClientGone, ClientWatch
 from swift_hapi.middleware.config import FilterConfig
+from swift_hapi.middleware.consent import require_consent
 from swift_hapi.middleware.engine_client import EngineAnswer, EngineClient, unavailable
 from swift_hapi.middleware.identity import USER, Identity
 from swift_hapi.middleware.model_path import ModelPath
@@ -57,7 +58,8 @@ class HapiRequest:
         self.identity = Identity.from_env(env, self.account)
         self.features: names.FeatureRequest | None = None
         self.digest: str | None = None
-        self._deadline = time.monotonic() + config.deadline
+        self._began = time.monotonic()
+        self._deadline = self._began + config.deadline
         self._source: Source | None = None
 
     def answer(self) -> Answer:
@@ -85,6 +87,7 @@ class HapiRequest:
                 "the object may be read without credentials, but features are computed only "
                 "for users of an account: send a token"
             )
+        require_consent(self._config.opt_in, self._app, self._env, self.account, self.container)
         self._require_length()
         self.digest = self._models.remembered(path, self.identity)
         if self.digest is not None:
@@ -105,6 +108,8 @@ class HapiRequest:
     def _parse(self) -> ModelPath:
         refuse_odd_queries(self._env)
         self.features = names.FeatureRequest.from_headers(self._header)
+        wanted = names.parse_deadline(self._header(names.DEADLINE), self._config.deadline)
+        self._deadline = self._began + wanted
         return ModelPath.of_request(
             self.features.model,
             self._version,
@@ -174,7 +179,8 @@ class HapiRequest:
     def _engine_headers(self) -> dict[str, str]:
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
-            raise DeadlineExceeded(f"{self._config.deadline:g} s have passed before compute")
+            passed = self._deadline - self._began
+            raise DeadlineExceeded(f"{passed:g} s have passed before compute")
         headers = self.features.with_model(self.digest).to_headers()
         headers[names.ACCOUNT] = self.identity.account
         headers[names.OBJECT] = self.object_path

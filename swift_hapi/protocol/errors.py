@@ -74,6 +74,13 @@ class AnonymousRefused(HapiError):
     status = 403
 
 
+class NotEnabled(HapiError):
+    """The operator wants consent, and the owner of account or container has not given it."""
+
+    name = "not-enabled"
+    status = 403
+
+
 class ModelForbidden(HapiError):
     """The requester may not read the extractor file."""
 

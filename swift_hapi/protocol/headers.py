@@ -26,10 +26,11 @@ SOURCE_ETAG = "X-Hapi-Source-Etag"
 CONTENT_DIGEST = "Content-Digest"
 SERVER_TIMING = "Server-Timing"
 
+DEADLINE = "X-Hapi-Deadline"  #: seconds after which nobody waits for the answer any more
+
 # Between filter and engine only; the filter never passes a client's own on.
 ACCOUNT = "X-Hapi-Account"  #: account the work is charged to
 OBJECT = "X-Hapi-Object"  #: quoted path of the source object, for messages
-DEADLINE = "X-Hapi-Deadline"  #: seconds
 MODEL_MD5 = "X-Hapi-Model-Md5"  #: md5 of an extractor file's bytes, hex
 MODEL_SCOPE = "X-Hapi-Model-Scope"  #: ``operator`` (open to all) or ``account``
 TRANS_ID = "X-Trans-Id"
@@ -108,6 +109,22 @@ class FeatureRequest:
 
     def with_model(self, digest: str) -> FeatureRequest:
         return replace(self, model=digest)
+
+
+def parse_deadline(value: str | None, most: float) -> float:
+    """Seconds: what ``X-Hapi-Deadline`` asks for, but no more than ``most``.
+
+    :raises BadHeader: it is no number of seconds above 0
+    """
+    if value is None:
+        return most
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise BadHeader(f"{DEADLINE}: {value!r} is no number of seconds above 0")
+    return min(most, seconds)
 
 
 def _optional(value: str | None, parse):
