@@ -47,9 +47,13 @@ def aliases(nodes: Iterable[Node], specs: Specs, roots: Iterable[str]) -> set[st
     """Names of the nodes that may share memory with one of ``roots`` (themselves included)."""
     found = set(roots)
     for node in nodes:
-        if _fresh(node, specs) and written_to(node, specs) is None:
-            continue
-        if any(name in found for name in node.refs()):
+        target = written_to(node, specs)
+        if target is not None:
+            # The result is the memory that was written to, and not that of other arguments.
+            shares = target in found
+        else:
+            shares = not _fresh(node, specs) and any(name in found for name in node.refs())
+        if shares:
             found.add(node.name)
     return found
 

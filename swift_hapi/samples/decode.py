@@ -112,7 +112,12 @@ def _transform(
             raise _too_large(sample, width, height, "after resize", limits)
         image = image.resize((width, height), _FILTERS[spec.interpolation])
     if spec.crop is not None:
-        image = _center_crop(image, _pair(spec.crop))
+        height, width = _pair(spec.crop)
+        # Padding to the crop's size makes a sliver's other side explode.
+        padded = max(width, image.width), max(height, image.height)
+        if padded[0] * padded[1] > limits.max_pixels:
+            raise _too_large(sample, *padded, "after padding for the crop", limits)
+        image = _center_crop(image, (height, width))
     if spec.rrc is not None:
         left, top, width, height = random_resized_box(
             image.width, image.height, spec.scale or (0.08, 1.0), spec.ratio or (3 / 4, 4 / 3), rng

@@ -8,14 +8,13 @@ the object's bytes.
 
 from __future__ import annotations
 
-import io
 import re
-import tarfile
 from dataclasses import dataclass
 
 from swift_hapi.protocol.errors import SampleRangeError, TooLarge, UnsupportedFormat
 from swift_hapi.protocol.headers import SampleRange
 from swift_hapi.protocol.limits import Limits
+from swift_hapi.samples.tar import TarError, TooManyHeaders, regular_files
 
 #: extension -> kind, in the order of preference when a sample has several
 KINDS = {"jpg": "image", "jpeg": "image", "png": "image", "npy": "tensor"}
@@ -89,44 +88,14 @@ def _single_kind(head: bytes) -> str | None:
     return "tensor" if head.startswith(_NPY) else None
 
 
-class _ViewFile:
-    """As much of a file as tarfile wants; unlike BytesIO it does not copy the whole view."""
-
-    def __init__(self, view: memoryview):
-        self._view = view
-        self._at = 0
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        end = len(self._view) if size is None or size < 0 else self._at + size
-        data = bytes(self._view[self._at : end])
-        self._at += len(data)
-        return data
-
-
 def _members(view: memoryview, name: str, limits: Limits):
-    """(member name, data) of every regular file; refuses what could point outside the bytes."""
+    """(member name, content) of every regular file."""
+    most = limits.max_samples * _MEMBERS_PER_SAMPLE
     try:
-        with tarfile.open(fileobj=_ViewFile(view), mode="r:") as archive:
-            for count, member in enumerate(archive):
-                if count >= limits.max_samples * _MEMBERS_PER_SAMPLE:
-                    raise TooLarge(f"{name}: tar has more than {count} members")
-                # Keeps memory flat: tarfile would remember every member.
-                archive.members.clear()
-                if not member.isreg() or member.issparse():
-                    continue
-                end = member.offset_data + member.size
-                if member.size < 0 or end > len(view):
-                    raise UnsupportedFormat(f"{name}: tar is cut short in member {member.name!r}")
-                yield member.name, view[member.offset_data : end]
-    except (tarfile.TarError, ValueError, OSError, RecursionError) as error:
+        yield from regular_files(view, most)
+    except TooManyHeaders:
+        raise TooLarge(f"{name}: tar has more than {most} members") from None
+    except TarError as error:
         raise UnsupportedFormat(
             f"{name}: neither an uncompressed tar nor a JPEG, PNG or npy file ({error})"
         ) from None

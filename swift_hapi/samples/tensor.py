@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import tokenize
 
 import numpy as np
 
@@ -26,8 +27,10 @@ def decode_tensor(data: memoryview) -> np.ndarray:
         raise ValueError(f"npy version {version} is not supported")
     try:
         shape, fortran_order, dtype = read_header(stream, max_header_size=_MAX_HEADER)
-    except (SyntaxError, TypeError, KeyError) as error:
-        raise ValueError(f"npy header is malformed: {error}") from None
+    except (SyntaxError, TypeError, KeyError, RecursionError, tokenize.TokenError) as error:
+        raise ValueError(f"npy header is malformed: {type(error).__name__}") from None
+    if any(type(side) is not int for side in shape):
+        raise ValueError("npy header is malformed: a side of the shape is no integer")
     if dtype.hasobject or dtype.str not in ("<f4", "<i8"):
         raise ValueError(f"npy dtype {dtype} is none of {', '.join(DTYPES)}")
     offset, expected = stream.tell(), math.prod(shape) * dtype.itemsize

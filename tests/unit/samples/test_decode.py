@@ -132,3 +132,31 @@ def test_object_arrays_and_wrong_sizes_are_refused():
     np.save(buffer, np.zeros(8, np.float32))
     with pytest.raises(UndecodableSample, match="does not fit"):
         decode_sample(sample(buffer.getvalue()[:-4], "tensor"), None, LIMITS)
+
+
+def test_padding_for_a_crop_counts_as_pixels():
+    sliver = encode(picture(6000, 1), "PNG")
+    with pytest.raises(TooLarge, match="after padding"):
+        decode_sample(sample(sliver), parse_transform("crop=64"), Limits(max_pixels=100_000))
+
+
+def npy(header: bytes, rest: bytes = b"") -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + rest
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"-" * 3900 + b"1",
+        b"(" * 3000,
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (True,), }",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999,), }",
+        b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
+        b"\xff\xfe",
+        b"",
+    ],
+)
+def test_hostile_npy_headers_are_undecodable_samples(header):
+    with pytest.raises(UndecodableSample):
+        decode_sample(sample(npy(header, b"\0\0\0\0"), "tensor"), None, LIMITS)
