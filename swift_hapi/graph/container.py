@@ -22,7 +22,7 @@ from swift_hapi.graph import codec
 from swift_hapi.protocol.errors import ModelInvalid
 
 METADATA_KEY = "hapi"
-MAX_HEADER = 32 * 2**20
+MAX_HEADER = 8 * 2**20
 MAX_TENSORS = 50_000
 
 _DTYPES = {
@@ -106,9 +106,12 @@ def _entry(name: str, row: object) -> tuple[int, int, str, tuple[int, ...]]:
     return begin, end, name, tuple(shape)
 
 
-def read(file: BinaryIO, size: int) -> tuple[str, dict[str, torch.Tensor], str]:
+def read(
+    file: BinaryIO, size: int, max_bytes: int
+) -> tuple[str, dict[str, torch.Tensor], str]:
     """Read a whole file of ``size`` bytes.
 
+    :param max_bytes: of all tensors together
     :returns: metadata text, tensors by name, sha256 of all bytes in hex
     :raises ModelInvalid: not exactly the form :func:`pieces` writes
     """
@@ -134,6 +137,8 @@ def read(file: BinaryIO, size: int) -> tuple[str, dict[str, torch.Tensor], str]:
         if begin != at:
             raise ModelInvalid(f"tensor '{name}' leaves a gap or overlaps another")
         at = end
+    if at > max_bytes:
+        raise ModelInvalid(f"{at} bytes of tensors are more than the {max_bytes} allowed")
     if 8 + length + at != size:
         raise ModelInvalid(f"the file has {size} bytes, its header promises {8 + length + at}")
 

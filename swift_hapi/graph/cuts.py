@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from swift_hapi.graph import ir
-from swift_hapi.graph.dryrun import MetaModel, dry_run
+from swift_hapi.graph.caps import DEFAULT, UNLIMITED, Caps
+from swift_hapi.graph.dryrun import DryRun, MetaModel, dry_run
 from swift_hapi.graph.ir import Graph
+from swift_hapi.graph.isolation import Place, mark_of
+from swift_hapi.graph.numbers import BATCHES, check_numbers
 from swift_hapi.protocol.errors import BadCut, ModelInvalid
-
-#: the two batch sizes tried to tell what grows with the batch
-BATCHES = (2, 3)
-_MANY = 64
 
 
 @dataclass(frozen=True)
@@ -60,14 +59,41 @@ def _live_alone(graph: Graph) -> list[str]:
     return alone
 
 
-def _check_growth(small: Mapping[str, object], other: Mapping[str, object], batch: int) -> None:
+@dataclass(frozen=True)
+class Examined:
+    """What two dry runs show of a graph.
+
+    :param flops: of one sample through all of it
+    :param constant_bytes: of all tensors made from weights alone
+    """
+
+    cuts: tuple[Cut, ...]
+    flops: float
+    constant_bytes: int
+
+
+def _check_growth(small: Mapping[str, object], large: Mapping[str, object]) -> None:
     for name, value in small.items():
         if not torch.is_tensor(value):
             continue
-        if not torch.is_tensor(other[name]) or (
-            other[name].numel() * BATCHES[0] > value.numel() * batch
+        if not torch.is_tensor(large[name]) or (
+            large[name].numel() * BATCHES[0] > value.numel() * BATCHES[1]
         ):
             raise ModelInvalid(f"node '{name}' grows faster than the batch")
+
+
+def _two_runs(
+    model: MetaModel, input_shape: tuple[int, ...], follow: bool, caps: Caps
+) -> tuple[DryRun, DryRun]:
+    small, large = (
+        dry_run(model, input_shape, batch, caps=caps, follow=follow) for batch in BATCHES
+    )
+    _check_growth(small.values, large.values)
+    if follow:
+        check_numbers(model.graph, small.values, large.values)
+        if small.trail != large.trail:
+            raise ModelInvalid("how samples lie in a batch depends on how many they are")
+    return small, large
 
 
 def _is_cut(small: object, large: object, dtype: torch.dtype) -> bool:
@@ -80,21 +106,24 @@ def _is_cut(small: object, large: object, dtype: torch.dtype) -> bool:
     return small.shape[1:] == large.shape[1:]
 
 
-def find_cuts(model: MetaModel, input_shape: tuple[int, ...]) -> tuple[Cut, ...]:
-    """All cuts, for inputs of ``input_shape`` (per sample).
+def examine(
+    model: MetaModel, input_shape: tuple[int, ...], caps: Caps = DEFAULT, *, follow: bool = True
+) -> Examined:
+    """All cuts, for inputs of ``input_shape`` (per sample), and what the graph costs.
 
-    :raises ModelInvalid: the graph does not run on that shape, or its output is no cut
+    :param follow: show that samples of a batch stay apart, as they must on the storage side
+    :raises ModelInvalid: the graph does not run on that shape, exceeds a limit, or may mix
+        samples; or its output is no cut
     """
-    small, large = (dry_run(model, input_shape, batch) for batch in BATCHES)
-    _check_growth(small, large, BATCHES[1])
-    if any(isinstance(value, int) and value != large[name] for name, value in small.items()):
-        # Somebody calculates with the batch size: see what becomes of it.
-        _check_growth(small, dry_run(model, input_shape, _MANY), _MANY)
+    first, second = _two_runs(model, input_shape, follow, caps)
+    small, large = first.values, second.values
     cuts: list[Cut] = []
     smallest = math.inf
     for name in _live_alone(model.graph):
         dtype = model.dtype if name == model.graph.input else torch.float32
         if not _is_cut(small[name], large[name], dtype):
+            continue
+        if follow and mark_of(small[name]) != Place(0):
             continue
         shape = tuple(small[name].shape[1:])
         size = dtype.itemsize * math.prod(shape)
@@ -103,17 +132,26 @@ def find_cuts(model: MetaModel, input_shape: tuple[int, ...]) -> tuple[Cut, ...]
         smallest = min(smallest, size)
     if not cuts or cuts[-1].name != model.graph.output:
         raise ModelInvalid(f"output '{model.graph.output}' is not one float32 tensor per sample")
-    return tuple(cuts)
+    return Examined(tuple(cuts), first.flops / BATCHES[0], first.constant_bytes)
+
+
+def find_cuts(model: MetaModel, input_shape: tuple[int, ...]) -> tuple[Cut, ...]:
+    """Cuts of a graph that need not go to the storage side as a whole.
+
+    :raises ModelInvalid: the graph does not run on that shape, or its output is no cut
+    """
+    return examine(model, input_shape, UNLIMITED, follow=False).cuts
 
 
 def reshape_cuts(
-    cuts: Sequence[Cut], model: MetaModel, input_shape: tuple[int, ...]
+    cuts: Sequence[Cut], model: MetaModel, input_shape: tuple[int, ...], caps: Caps = DEFAULT
 ) -> tuple[Cut, ...]:
     """The same cuts (index and name) with shapes for another input shape.
 
-    :raises ModelInvalid: the graph does not run on that shape
+    :raises ModelInvalid: the graph does not run on that shape, exceeds a limit there, or may mix
+        samples of that shape
     """
-    values = dry_run(model, input_shape, BATCHES[0])
+    values = _two_runs(model, input_shape, True, caps)[0].values
     changed: list[Cut] = []
     smallest = math.inf
     for cut in cuts:

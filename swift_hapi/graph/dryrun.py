@@ -1,7 +1,7 @@
 """Run a graph on meta tensors: shapes and memory of every node, without memory or arithmetic.
 
 This is also the last gate for a file from outside: it refuses graphs whose tensors, integers or
-sequences explode, that mix the samples of a batch by way of batch statistics, or that write into
+sequences explode, that compute too much, that may mix the samples of a batch, or that write into
 their own weights.
 """
 
@@ -12,15 +12,16 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from swift_hapi.graph import aliasing, functions, ir
+from swift_hapi.graph.caps import DEFAULT, Caps
 from swift_hapi.graph.ir import Graph, Node
+from swift_hapi.graph.isolation import Isolation, Place, mark
+from swift_hapi.graph.watch import Watch
 from swift_hapi.protocol.errors import ModelInvalid
 
-MAX_BYTES_PER_SAMPLE = 2**30
 MAX_INT = 2**62
-MAX_SEQUENCE = 65_536
+MAX_SEQUENCE = 4096
 _BATCH_NORM_ARGUMENTS = ("input", "running_mean", "running_var", "weight", "bias", "training")
 _TAKE_APART = frozenset({"unbind", "split", "chunk", "tensor_split"})
 
@@ -56,11 +57,21 @@ def resolver(model: MetaModel):
 
 
 def check_writes(graph: Graph) -> None:
-    """:raises ModelInvalid: an in-place operation could overwrite weights"""
+    """Nothing may survive a request: neither weights nor what is computed from them once and kept
+    may be overwritten by what depends on the input. Else one request could read another's.
+
+    :raises ModelInvalid: an in-place operation could do so
+    """
     attrs = [node.name for node in graph.nodes if node.op == ir.ATTR]
     guilty = aliasing.overwrites(graph.nodes, graph.modules, attrs)
     if guilty is not None:
         raise ModelInvalid(f"node '{guilty.name}' writes into the model's own weights")
+    dependent = ir.input_dependent(graph.nodes, graph.input)
+    kept = [node.name for node in graph.nodes if node.name not in dependent]
+    shared = aliasing.aliases(graph.nodes, graph.modules, kept)
+    for node in graph.nodes:
+        if node.name in dependent and aliasing.written_to(node, graph.modules) in shared:
+            raise ModelInvalid(f"node '{node.name}' writes into a constant of the model")
 
 
 def _check_batch_statistics(node: Node, dependent: set[str]) -> None:
@@ -105,41 +116,62 @@ def _check_result(node: Node, value: object) -> None:
             _check_result(node, item)
 
 
-class _Watch(TorchDispatchMode):
-    """Sees every tensor that is made, also inside of a module, and stops at one too large."""
+@dataclass(frozen=True)
+class DryRun:
+    """What a run on meta tensors shows.
 
-    def __init__(self, limit: int):
-        super().__init__()
-        self._limit = limit
+    :param values: of all nodes
+    :param flops: of the whole batch
+    :param constant_bytes: of all tensors made from weights alone
+    :param trail: where samples lay on the way, if that was followed
+    """
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            if torch.is_tensor(tensor) and tensor.nbytes > self._limit:
-                raise ModelInvalid(
-                    f"a tensor of shape {list(tensor.shape)}, more than {self._limit} bytes"
-                )
-        return out
+    values: dict[str, object]
+    flops: float
+    constant_bytes: int
+    trail: list[tuple] | None
+
+
+def _mark_weights(model: MetaModel) -> None:
+    for module in model.modules.values():
+        for tensor in (*module.parameters(), *module.buffers()):
+            mark(tensor, None)
+    for tensor in model.tensors.values():
+        mark(tensor, None)
 
 
 def dry_run(
-    model: MetaModel, input_shape: tuple[int, ...], batch: int, *, on_node=None
-) -> dict[str, object]:
-    """Values of all nodes on the meta device, channels_last where the input is an image.
+    model: MetaModel,
+    input_shape: tuple[int, ...],
+    batch: int,
+    *,
+    caps: Caps = DEFAULT,
+    follow: bool = False,
+    on_node=None,
+) -> DryRun:
+    """Run all nodes on the meta device, channels_last where the input is an image.
 
     :param input_shape: per sample, without the batch dimension
+    :param follow: also show that samples stay apart
     :param on_node: called with (node, value) as soon as a node has run
     :raises ModelInvalid: naming the node that fails or exceeds a limit
     """
     x = torch.empty((batch, *input_shape), dtype=model.dtype, device="meta")
     if x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
-    limit = MAX_BYTES_PER_SAMPLE * batch
+    isolation = None
+    if follow:
+        isolation = Isolation(batch)
+        _mark_weights(model)
+        mark(x, Place(0))
+    watch = Watch(batch, caps, isolation)
     resolve = resolver(model)
     values: dict[str, object] = {}
     dependent = ir.input_dependent(model.graph.nodes, model.graph.input)
-    with torch.no_grad(), _Watch(limit):
+    # Functions that make a tensor without saying where must not make it in real memory.
+    with torch.no_grad(), torch.device("meta"), watch:
         for node in model.graph.nodes:
+            watch.constant = node.name not in dependent
             if node.op == ir.INPUT:
                 value = x
             elif node.op == ir.ATTR:
@@ -152,6 +184,8 @@ def dry_run(
                 _check_arguments(node, args)
                 try:
                     value = resolve(node)(*args, **kwargs)
+                except ModelInvalid as error:
+                    raise ModelInvalid(f"node '{node.name}': {error.detail}") from error
                 except Exception as error:
                     raise ModelInvalid(
                         f"node '{node.name}' does not run on input "
@@ -161,4 +195,5 @@ def dry_run(
             values[node.name] = value
             if on_node is not None:
                 on_node(node, value)
-    return values
+    trail = isolation.trail if isolation else None
+    return DryRun(values, watch.flops, watch.constant_bytes, trail)

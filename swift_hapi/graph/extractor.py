@@ -21,6 +21,7 @@ from torch import nn
 
 from swift_hapi.graph import codec, container, ir
 from swift_hapi.graph import cuts as cuts_
+from swift_hapi.graph.caps import DEFAULT, Caps
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.dryrun import MetaModel, check_writes
 from swift_hapi.graph.functions import row_of
@@ -44,6 +45,7 @@ class Extractor:
     :param constants: names in ``tensors`` that are not in the model's state dict
     :param dtype: of the input: float32, or int64 for ids
     :param fixed: the graph holds for samples of ``input_shape`` only
+    :param caps: what the graph may ask for
     :raises ModelInvalid: graph and tensors do not belong together, or the graph does not run
     """
 
@@ -57,6 +59,7 @@ class Extractor:
         *,
         dtype: torch.dtype = torch.float32,
         fixed: bool = False,
+        caps: Caps = DEFAULT,
     ):
         self.graph = graph
         self.tensors = dict(tensors)
@@ -69,7 +72,13 @@ class Extractor:
         #: names of the nodes that depend on the input; all others are constants
         self.dependent = ir.input_dependent(graph.nodes, graph.input)
         self.meta = _meta_model(graph, self.tensors, dtype)
-        self.cuts: tuple[Cut, ...] = cuts_.find_cuts(self.meta, self.input_shape)
+        self._caps = caps
+        examined = cuts_.examine(self.meta, self.input_shape, caps)
+        if examined.constant_bytes > caps.constant_bytes + 8 * _weight_bytes(self.tensors):
+            raise ModelInvalid("too much memory is needed for what is made of weights alone")
+        self.cuts: tuple[Cut, ...] = examined.cuts
+        #: operations of one sample through all of it
+        self.flops = examined.flops
         self._bind()
 
     def _bind(self) -> None:
@@ -114,7 +123,7 @@ class Extractor:
                 f"it holds for samples of {'x'.join(map(str, self.input_shape))} only: conditions "
                 "in the model were decided for that shape"
             )
-        return cuts_.reshape_cuts(self.cuts, self.meta, tuple(input_shape))
+        return cuts_.reshape_cuts(self.cuts, self.meta, tuple(input_shape), self._caps)
 
     def to(self, device: torch.device | str) -> Extractor:
         """A copy of this extractor on another device (itself if it is there already)."""
@@ -139,6 +148,10 @@ class Extractor:
         if node.op == ir.MODULE:
             return self.modules[node.target]
         return row_of(node.op, node.target).call
+
+
+def _weight_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
+    return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors.values()}.values())
 
 
 def _keep_ties(tensors: Mapping[str, torch.Tensor], change) -> dict[str, torch.Tensor]:
@@ -184,11 +197,12 @@ def _evaluate_constants(extractor: Extractor) -> dict[str, object]:
     :raises ModelInvalid: one of them fails on its real tensors (an index out of range, say)
     """
     graph, dependent = extractor.graph, extractor.dependent
+    read = {name for node in graph.nodes if node.name in dependent for name in node.refs()}
+    constant = [node for node in graph.nodes if node.name not in dependent]
+    last_use = {name: at for at, node in enumerate(constant) for name in node.refs()}
     values: dict[str, object] = {}
     with torch.no_grad():
-        for node in graph.nodes:
-            if node.name in dependent:
-                continue
+        for at, node in enumerate(constant):
             if node.op == ir.ATTR:
                 values[node.name] = parameter(extractor.tensors[node.target])
                 continue
@@ -197,7 +211,9 @@ def _evaluate_constants(extractor: Extractor) -> dict[str, object]:
                 values[node.name] = program(None)
             except Exception as error:
                 raise ModelInvalid(f"node '{node.name}': {str(error)[:200]}") from error
-    read = {name for node in graph.nodes if node.name in dependent for name in node.refs()}
+            for name in set(node.refs()):
+                if last_use[name] == at and name not in read:
+                    del values[name]
     return {name: value for name, value in values.items() if name in read}
 
 
@@ -253,20 +269,21 @@ def save_extractor(extractor: Extractor, path: str | os.PathLike) -> str:
     return extractor._digest
 
 
-def load_extractor(source: str | os.PathLike | bytes) -> Extractor:
+def load_extractor(source: str | os.PathLike | bytes, caps: Caps = DEFAULT) -> Extractor:
     """Read and check an extractor file; nothing in it is executed.
 
     :param source: a path, or the file's bytes
+    :param caps: what the file may ask for
     :raises ModelInvalid: anything in the file that is not as it should be
     :raises OSError: the path cannot be read
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         size = memoryview(source).nbytes
-        text, tensors, digest = container.read(io.BytesIO(source), size)
+        text, tensors, digest = container.read(io.BytesIO(source), size, caps.parameter_bytes)
     else:
         with open(source, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            text, tensors, digest = container.read(file, size)
+            text, tensors, digest = container.read(file, size, caps.parameter_bytes)
     document = codec.loads(text.encode())
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ModelInvalid("this is no extractor file")
@@ -291,6 +308,7 @@ def load_extractor(source: str | os.PathLike | bytes) -> Extractor:
         f"sha256:{digest}",
         dtype=dtype,
         fixed=fixed,
+        caps=caps,
     )
 
 

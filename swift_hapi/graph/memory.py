@@ -10,9 +10,10 @@ from __future__ import annotations
 import torch
 
 from swift_hapi.graph import ir
-from swift_hapi.graph.cuts import BATCHES, Cut
+from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.dryrun import dry_run
 from swift_hapi.graph.extractor import Extractor
+from swift_hapi.graph.numbers import BATCHES
 
 
 def _storages(value: object, found: dict[int, int]) -> dict[int, int]:
@@ -48,7 +49,7 @@ def peak_bytes(
 
     :raises ModelInvalid: the extractor does not run on that input shape
     """
-    values = dry_run(extractor.meta, input_shape or extractor.input_shape, batch)
+    values = dry_run(extractor.meta, input_shape or extractor.input_shape, batch).values
     needed = ir.slice_to(extractor.graph.nodes, cut.name)
     nodes = [node for node in needed if node.name in extractor.dependent]
     last_use = {name: at for at, node in enumerate(nodes) for name in node.refs()}

@@ -249,11 +249,11 @@ class OddTail(nn.Module):
     def __init__(self):
         super().__init__()
         self.body = nn.Linear(6, 6)
-        self.encoder = nn.TransformerEncoderLayer(6, 2, batch_first=True)
+        self.encoder = nn.LSTM(6, 6, batch_first=True)
         self.fc = nn.Linear(6, 3)
 
     def forward(self, x):
-        x = self.encoder(self.body(x).unsqueeze(1))
+        x = self.encoder(self.body(x).unsqueeze(1))[0]
         return self.fc(torch.special.expit(x.flatten(1)))
 
 
@@ -261,7 +261,7 @@ def test_the_trainable_part_may_hold_anything():
     model = OddTail()
     extractor, part = build_transfer(model, "body", 4, 0, (6,))
     assert part(frozen(extractor, torch.rand(2, 6))).shape == (2, 4)
-    with pytest.raises(ModelInvalid, match="encoder.*TransformerEncoderLayer"):
+    with pytest.raises(ModelInvalid, match="encoder.*LSTM"):
         make_extractor(model, None, (6,))
 
 

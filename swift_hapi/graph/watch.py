@@ -1,0 +1,101 @@
+"""Sees every tensor that a dry run makes, also inside of modules, and counts."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from swift_hapi.graph.caps import Caps
+from swift_hapi.graph.isolation import Isolation
+from swift_hapi.protocol.errors import ModelInvalid
+
+#: results that are as much work per element as the window they look at
+_WINDOWS = ("max_pool", "avg_pool", "adaptive_", "_adaptive_")
+
+
+class Watch(TorchDispatchMode):
+    """
+    :param batch: samples in the run; limits are per sample
+    :param isolation: follows the samples of the batch, if it is to be shown that they stay apart
+
+    ``flops`` and ``made`` count from the start; ``constant_flops`` and ``constant_bytes`` only
+    while ``constant`` is set.
+    """
+
+    def __init__(self, batch: int, caps: Caps, isolation: Isolation | None = None):
+        super().__init__()
+        self._batch = batch
+        self._caps = caps
+        self._isolation = isolation
+        self.constant = False
+        self.made = 0
+        self.flops = 0
+        self.constant_flops = 0
+        self.constant_bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if self._isolation is not None:
+            self._isolation.before(func, args)
+        out = func(*args, **kwargs)
+        outputs = tuple(t for t in _flat(out) if torch.is_tensor(t))
+        self._count(func, args, kwargs, out, outputs)
+        if self._isolation is not None:
+            self._isolation.follow(func, args, kwargs, outputs)
+        return out
+
+    def _count(self, func, args, kwargs, out, outputs) -> None:
+        caps = self._caps
+        limit = caps.tensor_bytes * self._batch
+        for tensor in outputs:
+            if tensor.nbytes > limit:
+                raise ModelInvalid(
+                    f"a tensor of shape {list(tensor.shape)}, more than {limit} bytes"
+                )
+        self.made += max(1, len(outputs))
+        if self.made > caps.made:
+            raise ModelInvalid(f"more than {caps.made} tensors are made on the way")
+        work = _work(func, args, kwargs, out, outputs)
+        if self.constant:
+            self.constant_flops += work
+            self.constant_bytes += sum(tensor.nbytes for tensor in outputs)
+            if self.constant_flops > caps.constant_flops:
+                raise ModelInvalid("too much is computed from weights alone")
+        else:
+            self.flops += work
+            if self.flops > caps.flops * self._batch:
+                raise ModelInvalid(f"more than {caps.flops:.3g} operations per sample")
+
+
+def _flat(value):
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+def _work(func, args, kwargs, out, outputs) -> float:
+    count = flop_registry.get(func.overloadpacket)
+    if count is not None:
+        return count(*args, **kwargs, out_val=out)
+    elements = sum(tensor.numel() for tensor in outputs)
+    name = func.overloadpacket.__name__
+    if name.startswith(_WINDOWS):
+        return elements * _window(name, args, outputs)
+    inputs = sum(arg.numel() for arg in args if torch.is_tensor(arg))
+    return max(elements, inputs)
+
+
+def _window(name: str, args, outputs) -> float:
+    """Elements that one element of a pool's result looks at."""
+    if "adaptive" in name:
+        return max(1.0, args[0].numel() / max(1, outputs[0].numel())) * 4
+    window = args[1]
+    if isinstance(window, int):
+        return max(1, window) ** 3
+    dims = 3 if "3d" in name else 2
+    return max(1, math.prod(window) if len(window) > 1 else window[0] ** dims)
