@@ -59,8 +59,12 @@ def _decode(row: np.ndarray, slot: Slot) -> None:
     work = slot.job.work
     sample = work.samples[slot.position]
     array = decode_sample(sample, work.spec, work.limits)
+    reason = None
     if array.shape != row.shape or array.dtype != row.dtype:
         reason = f"{array.dtype}{list(array.shape)} where {row.dtype}{list(row.shape)} is due"
+    elif work.ids_below is not None and not 0 <= array.min() <= array.max() < work.ids_below:
+        reason = f"holds an id that is none of 0 to {work.ids_below - 1}"
+    if reason is not None:
         raise UndecodableSample(
             f"sample {sample.index} ({sample.key}): {reason}",
             sample=sample.index,

@@ -63,6 +63,7 @@ class _Plan:
     cut: Cut
     footprint: Footprint
     lane: Lane
+    ids_below: int | None
 
 
 class FeatureCall:
@@ -192,7 +193,7 @@ class FeatureCall:
             key, weight_bytes, footprint, engine.batches, engine.driver.never_runs
         )
         lane = Lane(spec, file, cut if runs else None, padded)
-        return _Plan(shape, model.input_dtype, cut, footprint, lane)
+        return _Plan(shape, model.input_dtype, cut, footprint, lane, model.ids_below)
 
     async def _stored_shape(
         self, contents: ShardContents, declared: tuple[int, ...]
@@ -237,6 +238,7 @@ class FeatureCall:
             out_shape=plan.cut.shape,
             out_dtype=np.dtype(plan.cut.dtype),
             report=request.on_error == "report",
+            ids_below=plan.ids_below,
         )
         job = Job(self._id, self._ask.account, work, self._spent)
         size = sizing.output_bytes(count, plan.footprint, request.encoding)

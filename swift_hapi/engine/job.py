@@ -26,6 +26,7 @@ class Work:
 
     :param in_shape: of one decoded sample
     :param out_shape: of one sample's features, float32 unless nothing but decoding is asked for
+    :param ids_below: of samples that are ids: each must be below this, if the model says so
     """
 
     samples: Sequence[RawSample]
@@ -36,6 +37,7 @@ class Work:
     out_shape: tuple[int, ...]
     out_dtype: np.dtype
     report: bool
+    ids_below: int | None = None
 
 
 @dataclass(frozen=True)

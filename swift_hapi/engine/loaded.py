@@ -44,12 +44,18 @@ class LoadedModel:
 
     @property
     def row_independent(self) -> bool:
-        """Whether each sample's features are known to depend on that sample alone."""
-        return False
+        """Whether each sample's features are known to depend on that sample alone: files that
+        cannot be shown to keep samples apart are not loaded."""
+        return True
 
     @property
     def input_dtype(self) -> np.dtype:
         return np.dtype(str(self._extractor.dtype).removeprefix("torch."))
+
+    @property
+    def ids_below(self) -> int | None:
+        """Ids in a sample must be below this, if it takes ids and says so."""
+        return self._extractor.ids_below
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from swift_hapi.graph.caps import DEFAULT, Caps
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.dryrun import MetaModel, check_writes
 from swift_hapi.graph.functions import row_of
+from swift_hapi.graph.ids import ids_below
 from swift_hapi.graph.ir import Graph
 from swift_hapi.graph.modules import bind, build, parameter
 from swift_hapi.graph.program import Program
@@ -69,6 +70,8 @@ class Extractor:
         self.constants = frozenset(constants)
         self._digest = digest
         check_writes(graph)
+        #: ids in the input must be below this, if it takes ids and says so
+        self.ids_below = ids_below(graph) if dtype == torch.int64 else None
         #: names of the nodes that depend on the input; all others are constants
         self.dependent = ir.input_dependent(graph.nodes, graph.input)
         self.meta = _meta_model(graph, self.tensors, dtype)

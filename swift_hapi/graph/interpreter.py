@@ -8,6 +8,7 @@ from swift_hapi.graph import aliasing, ir
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.program import Program
+from swift_hapi.protocol.errors import UndecodableSample
 
 #: images run in channels_last
 IMAGE_LAYOUT = (0, 2, 3, 1)
@@ -50,6 +51,20 @@ def find_layouts(extractor: Extractor) -> dict[str, tuple[int, ...]]:
     return layouts
 
 
+def _check_ids(extractor: Extractor, x: torch.Tensor) -> None:
+    """:raises UndecodableSample: an id that the table does not have; looking it up would fail
+    without saying where"""
+    below = extractor.ids_below
+    if below is None or not x.numel():
+        return
+    low, high = (int(v) for v in torch.aminmax(x))
+    if low < 0 or high >= below:
+        wrong = (x < 0) | (x >= below)
+        row = int(wrong.flatten(1).any(1).nonzero()[0, 0])
+        reason = f"id {int(x[row][wrong[row]][0])} is none of 0 to {below - 1}"
+        raise UndecodableSample(f"row {row} of the batch: {reason}", row=row, reason=reason)
+
+
 class Head:
     """The extractor from its input to ``cut``.
 
@@ -61,6 +76,7 @@ class Head:
     def __init__(self, extractor: Extractor, cut: Cut):
         self.cut = cut
         self._clone = False
+        self._extractor = extractor
         graph = extractor.graph
         nodes = _nodes_between(extractor, graph.input, cut.name)
         if nodes:
@@ -71,6 +87,7 @@ class Head:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
+            _check_ids(self._extractor, x)
             if x.dim() == 4:
                 x = _lay_out(x, IMAGE_LAYOUT)
             return self._program(x.clone() if self._clone else x)
@@ -87,6 +104,7 @@ class Tail:
 
     def __init__(self, extractor: Extractor, cut: Cut, *, inference: bool = False):
         self.cut = cut
+        self._extractor = extractor
         self._mode = torch.inference_mode if inference else torch.no_grad
         if extractor.layouts is None:
             extractor.layouts = find_layouts(extractor)
@@ -98,6 +116,8 @@ class Tail:
 
     def __call__(self, features: torch.Tensor) -> torch.Tensor:
         with self._mode():
+            if self.cut.index == 0:
+                _check_ids(self._extractor, features)
             x = _lay_out(features, self._layout)
             stuck = x.is_inference() and not torch.is_inference_mode_enabled()
             if x is features and (self._clone or stuck):

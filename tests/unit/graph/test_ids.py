@@ -9,7 +9,7 @@ from torch import nn
 from swift_hapi.graph.extractor import load_extractor, save_extractor
 from swift_hapi.graph.interpreter import Head, Tail
 from swift_hapi.graph.split import build_transfer, full_state_dict, make_extractor
-from swift_hapi.protocol.errors import ModelInvalid
+from swift_hapi.protocol.errors import ModelInvalid, UndecodableSample
 
 WORDS, TOKENS, WIDTH = 50, 6, 16
 
@@ -76,3 +76,14 @@ def test_ids_are_not_numbers(model):
 def test_renormed_embeddings_are_refused():
     with pytest.raises(ModelInvalid, match="max_norm"):
         make_extractor(nn.Sequential(nn.Embedding(5, 4, max_norm=1.0)), None, (3,), torch.int64)
+
+
+@pytest.mark.parametrize("wrong", [WORDS, -1])
+def test_unknown_ids_name_the_row(model, ids, wrong):
+    extractor = make_extractor(model, None, (TOKENS,), torch.int64)
+    assert extractor.ids_below == WORDS
+    bad = ids.clone()
+    bad[1, 3] = wrong
+    for part in (Head(extractor, extractor.cuts[-1]), Tail(extractor, extractor.cuts[0])):
+        with pytest.raises(UndecodableSample, match=f"row 1 .*id {wrong} is none of 0 to 49"):
+            part(bad)
