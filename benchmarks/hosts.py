@@ -28,7 +28,7 @@ from hapi_compute.store.auth import Credentials
 from hapi_compute.store.client import SwiftClient
 
 PREFIX = "hapi-bench"
-ENVIRONMENT = "HAPI_BENCH_HOSTS"
+ENVIRONMENT, CORES = "HAPI_BENCH_HOSTS", "HAPI_BENCH_CORES"
 #: the bucket holds what the link carries in so many seconds, and no less than two large packets
 _BURST_SECONDS, _LEAST_BURST = 0.005, 128 << 10
 _QUEUE_SECONDS = 0.05
@@ -75,8 +75,12 @@ def _run(*command: str, check: bool = True) -> subprocess.CompletedProcess:
     return done
 
 
-def cores() -> tuple[int, int]:
-    """One for each tier; the same one where there is no other."""
+def tier_cores() -> tuple[int, int]:
+    """Storage tier's and compute tier's; the same one where there is no other."""
+    given = os.environ.get(CORES)
+    if given is not None:
+        first, second = map(int, given.split(","))
+        return first, second
     mine = sorted(os.sched_getaffinity(0))
     return mine[0], mine[1 % len(mine)]
 
@@ -146,6 +150,14 @@ def cluster(prefix: Sequence[str], address: str, directory: Path, options: Seque
         )
 
 
+def in_storage_tier(hosts: Hosts) -> list[str]:
+    """What a command must begin with, to run beside the store."""
+    if not hosts.limited:
+        return []
+    core = str(tier_cores()[0])
+    return ["ip", "netns", "exec", hosts.namespace, "taskset", "-c", core]
+
+
 def run_in_two_hosts(
     module: str, argv: list[str], inside: Callable[[Hosts, list[str]], int]
 ) -> int:
@@ -157,7 +169,7 @@ def run_in_two_hosts(
         return inside(Hosts("", "", "", "", "", False), argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     reason = why_not()
-    first, second = cores()
+    first, second = tier_cores()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hapi-hosts-")))
         storage_prefix, compute_prefix = ["taskset", "-c", str(first)], []
@@ -182,6 +194,7 @@ def run_in_two_hosts(
         environment = {
             **os.environ,
             ENVIRONMENT: json.dumps(asdict(hosts)),
+            CORES: f"{first},{second}",
             "OMP_NUM_THREADS": "1",
             "no_proxy": "*",
         }

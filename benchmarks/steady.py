@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import statistics
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,15 +14,16 @@ from dataclasses import dataclass
 
 import torch
 
+from benchmarks.hosts import tier_cores
 from benchmarks.workload import Network
-from hapi_compute.data.batches import training_windows
+from hapi_compute.data.batches import gather, training_windows
 from hapi_compute.data.routing import Router
 from hapi_compute.plan.candidates import Candidate
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.occupancy import COMPUTE, FETCH, NETWORK, STORAGE
 from hapi_compute.train.config import TrainConfig, training_transform
 from hapi_compute.train.optim import build_optimizer
-from hapi_compute.train.pipeline import Pipeline, decode_pool
+from hapi_compute.train.pipeline import Pipeline, decode_pool, jobs_of
 from hapi_compute.train.progress import Progress
 from hapi_compute.train.setup import Parts, prepare
 from hapi_compute.train.task import TransferTask, step_seed
@@ -51,22 +55,27 @@ def config_of(network: Network, dataset: str, batch: int, **options) -> TrainCon
 class Steady:
     """Seconds per iteration: ``time`` of the whole, and how long each stage had anything to do.
 
-    ``receive`` while any shard was on its
-    way; ``decode`` is CPU. ``bound`` is the longest stage: no overlap can be better.
+    ``coming`` is while any shard was on its way; ``decode`` is CPU. ``storage_core`` and
+    ``compute_core`` are the busy seconds of the core that each tier has to itself, whoever used
+    them.
     """
 
     time: float
     storage: float
     network: float
-    receive: float
+    coming: float
     compute: float
     decode: float
+    storage_core: float
+    compute_core: float
     iterations: int
     bytes: float
 
-    @property
-    def bound(self) -> float:
-        return max(self.storage, self.network, self.compute)
+    def bound(self, bandwidth: float | None) -> float:
+        """The longest stage by what it must do, not by when it was waited for: no overlap can be
+        better."""
+        network = 0.0 if bandwidth is None else self.bytes / bandwidth
+        return max(self.storage_core, network, self.compute_core)
 
 
 class Rig:
@@ -118,6 +127,7 @@ class Rig:
                 if done == _FILL:
                     start, before = time.perf_counter(), occupancy.now()
                     decoded = self.parts.timings.cpu().get("decode", 0.0)
+                    cores = busy_cores()
                     received = self.pipeline.store.counters.snapshot()
                 self.step(batch, done)
                 if start is not None:
@@ -127,6 +137,8 @@ class Rig:
                         break
             moment = occupancy.now().since(before)
             came = self.pipeline.store.counters.snapshot() - received
+            used = [seconds / count for seconds in busy_cores()]
+            cores = [seconds / count for seconds in cores]
         return Steady(
             took / count,
             moment.busy[STORAGE] / count,
@@ -134,9 +146,49 @@ class Rig:
             moment.busy[FETCH] / count,
             moment.busy[COMPUTE] / count,
             (self.parts.timings.cpu().get("decode", 0.0) - decoded) / count,
+            *(now - then for now, then in zip(used, cores, strict=True)),
             count,
             came.bytes_received / count,
         )
+
+    def first_losses(self, candidate: Candidate, steps: int) -> list[float]:
+        """Of the run's first steps, from the weights as they are now."""
+        config, container = self.config, self.parts.dataset.url.container
+        self.optimizer = build_optimizer(config, self.parts.trainable)
+        windows = training_windows(self.parts.dataset, config.seed, 0, config.window)
+        batches = self.pipeline.loader(
+            self.parts.dataset, windows,
+            lambda epoch: training_transform(config.transform, config.seed, epoch),
+            self.pipeline.reader(container, candidate),
+        )  # fmt: skip
+        with batches as loader:
+            return [
+                self.step(batch, number)
+                for number, batch in itertools.islice(enumerate(loader.epoch()), steps)
+            ]
+
+    def serial(self, candidate: Candidate, iterations: int = 3) -> float:
+        """Seconds of an iteration when nothing overlaps: shards are read, then trained on."""
+        config, container = self.config, self.parts.dataset.url.container
+        windows = training_windows(self.parts.dataset, config.seed, 0, 1)
+        jobs = list(
+            jobs_of(windows, lambda epoch: training_transform(config.transform, 0, epoch))
+        )
+        reader, waiting, taken = self.pipeline.reader(container, candidate), [], 0
+        never = threading.Event()
+        shapes = self.pipeline.shapes()
+        found = []
+        for _ in range(iterations + 1):
+            started = time.perf_counter()
+            while len(waiting) < config.batch_size:
+                shard = reader.read(jobs[taken % len(jobs)], never.wait)
+                waiting += [(shard, row) for row in range(len(shard))]
+                taken += 1
+            places, waiting = waiting[: config.batch_size], waiting[config.batch_size :]
+            pending = gather(places, shapes.__getitem__, self.pipeline.pool)
+            self.step(pending.batch(), 0)
+            found.append(time.perf_counter() - started)
+        return statistics.mean(found[1:])
 
     def time_whole_network(self) -> None:
         """Measure :attr:`samples_per_second`: decoding, all layers and the training step on the
@@ -153,6 +205,20 @@ class Rig:
             loss.backward()
             self.optimizer.step()
         return value
+
+
+def busy_cores() -> tuple[float, float]:
+    """Busy seconds since boot of the storage tier's and of the compute tier's core."""
+    tick = os.sysconf("SC_CLK_TCK")
+    found = {}
+    with open("/proc/stat") as stat:
+        for line in stat:
+            name, *values = line.split()
+            if name.startswith("cpu"):
+                user, nice, system, _idle, _iowait, irq, softirq = map(int, values[:7])
+                found[name] = (user + nice + system + irq + softirq) / tick
+    storage, compute = tier_cores()
+    return found[f"cpu{storage}"], found[f"cpu{compute}"]
 
 
 @contextmanager

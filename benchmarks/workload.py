@@ -63,7 +63,7 @@ def upload_tensors(client: SwiftClient, url: str, count: int, shard: int, transf
     spec = parse_transform(transform)
 
     def tensor(number: int) -> tuple[str, bytes]:
-        image = RawSample(0, str(number), "jpg", photo(number, *SIZE), 0)
+        image = RawSample(0, str(number), -1, "image", memoryview(photo(number, *SIZE)))
         stream = io.BytesIO()
         np.save(stream, decode_sample(image, spec, Limits()))
         return "npy", stream.getvalue()

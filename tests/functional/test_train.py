@@ -14,7 +14,6 @@ from hapi_compute.plan.choice import Chooser, Decision
 from hapi_compute.store.errors import PushdownUnavailable
 from hapi_compute.train import pilot, planning
 from swift_hapi.cluster import ClusterConfig, EmbeddedCluster
-from swift_hapi.protocol.errors import BadCut
 from tests.functional.training import (
     assert_same_losses,
     client_of,
@@ -168,8 +167,22 @@ def test_resumed_run_is_the_uninterrupted_one(store, reference, tmp_path):
 
 
 def test_unknown_cut_is_named(store):
-    with pytest.raises(BadCut, match="add_9"):
+    with pytest.raises(ValueError, match=r"split='add_9': no cut is called 'add_9'; near: "):
         run(store, TRAIN, split="add_9")
+    with pytest.raises(ValueError, match="freeze_at='layer9'"):
+        run(store, TRAIN, freeze_at="layer9")
+    with pytest.raises(ValueError, match=r"transform='crop=0': crop: '0'"):
+        run(store, TRAIN, transform="crop=0")
+
+
+def test_a_finished_run_is_not_overwritten_unasked(store, tmp_path):
+    run(store, TRAIN, split="raw", epochs=1, out=str(tmp_path))
+    before = (tmp_path / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="--resume.*--overwrite"):
+        run(store, TRAIN, split="raw", epochs=1, seed=9, out=str(tmp_path))
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    run(store, TRAIN, split="raw", epochs=1, seed=9, out=str(tmp_path), overwrite=True)
+    assert (tmp_path / "model.safetensors").read_bytes() != before
 
 
 def test_folder_of_images_with_odd_names(store, reference, folders, container):
@@ -227,3 +240,23 @@ def test_command(cluster, store, reference, tmp_path, monkeypatch, capsys):
     assert "test accuracy" in shown.out and "epoch 2/2" in shown.err
     assert main([*argv, "--split", "nonsense"]) == 1
     assert "nonsense" in capsys.readouterr().err
+
+
+def test_plan_command(cluster, store, tmp_path, monkeypatch, capsys):
+    for name in ("auth", "user", "key"):
+        value = cluster.auth_url if name == "auth" else getattr(cluster, name)
+        monkeypatch.setenv(f"ST_{name.upper()}", value)
+    wanted = config(TRAIN)
+    argv = ["plan", TRAIN, "--json", str(tmp_path / "p.json"), "--plot", str(tmp_path / "p.png")]
+    for name in ("model", "weights", "freeze_at", "transform", "batch_size", "threads", "seed"):
+        argv += [f"--{name.replace('_', '-')}", str(getattr(wanted, name))]
+    assert main(argv) == 0
+    document = json.loads((tmp_path / "p.json").read_text())
+    names = [row["name"] for row in document["candidates"]]
+    assert names[:2] == ["raw", "input"] and names[-1] == "layer3_1_relu_1"
+    least = min(document["candidates"], key=lambda row: row["predicted_s"])
+    assert document["candidate"] == least["name"]
+    assert all(row["run_s"] > row["predicted_s"] for row in document["candidates"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in names) and f"* {least['name']}" in shown
+    assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"

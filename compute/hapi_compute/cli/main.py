@@ -20,10 +20,15 @@ COMMANDS = {
     "cluster": ("hapi_compute.cli.cluster", "run an embedded single-machine Swift"),
     "cuts": ("hapi_compute.cli.cuts", "list where a model can be cut"),
     "demo": ("hapi_compute.cli.demo", "train on an embedded cluster, unsplit and split"),
+    "engine": ("hapi_compute.cli.engine", "look into an engine on this machine"),
     "export": ("hapi_compute.cli.export", "write a model's frozen part as an extractor file"),
     "models": (
         "hapi_compute.cli.models",
         "list models by name, with the weights there are for them",
+    ),
+    "plan": (
+        "hapi_compute.cli.plan",
+        "compare the ways to split a training run between store and trainer",
     ),
     "put": ("hapi_compute.cli.put", "pack labelled images into shards and upload them"),
     "train": ("hapi_compute.cli.train", "fine-tune a pretrained model on images in Swift"),

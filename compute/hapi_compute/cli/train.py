@@ -12,6 +12,13 @@ HELP = "fine-tune a pretrained model on images in Swift"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_arguments(parser)
+    options.add_json(parser)
+    options.add_auth(parser)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Everything that decides a run."""
     from hapi_compute.train.config import ENCODINGS, OPTIMIZERS, SCHEDULES, TrainConfig
 
     defaults = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
@@ -63,21 +70,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(work, "decode_threads", "decoders (default: half the CPUs)", type=int, metavar="N")
     option(work, "out", "directory for checkpoint and model", metavar="DIR")
     option(work, "resume", "go on from the checkpoint in --out", action="store_true")
+    option(work, "overwrite", "begin anew in an --out that holds a run", action="store_true")
     option(work, "checkpoint_seconds", "between checkpoints", type=float, metavar="S")
     option(work, "require_pushdown", "fail rather than go on raw", action="store_true")
-    options.add_json(parser)
-    options.add_auth(parser)
+
+
+def config_of(args: argparse.Namespace):
+    """The :class:`~hapi_compute.train.config.TrainConfig` that the options describe.
+
+    :raises ValueError: an option is out of range
+    """
+    from hapi_compute.train.config import TrainConfig
+
+    names = [field.name for field in dataclasses.fields(TrainConfig)]
+    return TrainConfig(**{name: getattr(args, name) for name in names})
 
 
 def run(args: argparse.Namespace) -> int:
     from hapi_compute import train
-    from hapi_compute.train.config import TrainConfig
     from hapi_compute.train.progress import for_terminal
 
-    names = [field.name for field in dataclasses.fields(TrainConfig)]
-    config = TrainConfig(**{name: getattr(args, name) for name in names})
     with for_terminal() as progress:
-        report = train.run(config, options.client(args), progress)
+        report = train.run(config_of(args), options.client(args), progress)
     # Where the JSON goes to stdout, nothing else may.
     print(report.table(), file=sys.stderr if args.json == "-" else sys.stdout)
     options.write_json(args.json, report.to_dict())

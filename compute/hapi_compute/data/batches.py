@@ -124,9 +124,50 @@ class EpochTotals:
 
 
 @dataclass(frozen=True)
-class _Pending:
-    batch: Batch
+class Pending:
+    """A batch whose rows are being loaded."""
+
+    made: Batch
     futures: tuple[Future, ...]
+
+    def batch(self) -> Batch:
+        """Wait for it.
+
+        :raises HapiError: what loading a row raised
+        """
+        for future in self.futures:
+            future.result()
+        return self.made
+
+
+def gather(
+    places: Sequence[tuple[ShardSamples, int]],
+    shape_of: Callable[[str | None], tuple[int, ...]],
+    pool: Executor,
+) -> Pending:
+    """A batch of the samples at ``places``, in that order.
+
+    :param shape_of: cut (None: decoded samples) to the shape of one sample there
+    """
+    labels = np.array([shard.labels[row] for shard, row in places], dtype=np.int64)
+    keys = tuple(shard.keys[row] for shard, row in places)
+    by_cut: dict[str | None, list[int]] = {}
+    for place, (shard, _) in enumerate(places):
+        by_cut.setdefault(shard.cut, []).append(place)
+    parts = tuple(
+        Part(
+            cut,
+            np.array(rows, dtype=np.int64),
+            np.empty((len(rows), *shape_of(cut)), dtype=np.float32),
+        )
+        for cut, rows in by_cut.items()
+    )
+    futures = []
+    for part in parts:
+        for place, out in zip(part.rows, part.data, strict=True):
+            shard, row = places[place]
+            futures.append(pool.submit(shard.rows.load, row, out))
+    return Pending(Batch(parts, labels, keys), tuple(futures))
 
 
 @dataclass(frozen=True)
@@ -189,9 +230,7 @@ class Loader:
                     raise item.error
                 self.totals = item.totals
                 return
-            for future in item.futures:
-                future.result()
-            yield item.batch
+            yield item.batch()
 
     def _put(self, item) -> bool:
         while not self._stop.is_set():
@@ -210,7 +249,7 @@ class Loader:
         except BaseException as error:  # noqa: BLE001 - carried to the consumer
             self._put(_End(None, error))
 
-    def _items(self) -> Iterator[_Pending | _End]:
+    def _items(self) -> Iterator[Pending | _End]:
         totals = EpochTotals()
         waiting: list[tuple[ShardSamples, int]] = []
         skip_left = 0
@@ -228,32 +267,11 @@ class Loader:
             waiting += places[skip:]
             del places
             while len(waiting) >= self._batch_size:
-                yield self._load(waiting[: self._batch_size])
+                yield gather(waiting[: self._batch_size], self._shape_of, self._pool)
                 del waiting[: self._batch_size]
             if window.last:
                 if waiting:
-                    yield self._load(waiting)
+                    yield gather(waiting, self._shape_of, self._pool)
                 waiting = []
                 yield _End(totals)
                 totals, skip_left = EpochTotals(), 0
-
-    def _load(self, places: list[tuple[ShardSamples, int]]) -> _Pending:
-        labels = np.array([shard.labels[row] for shard, row in places], dtype=np.int64)
-        keys = tuple(shard.keys[row] for shard, row in places)
-        by_cut: dict[str | None, list[int]] = {}
-        for place, (shard, _) in enumerate(places):
-            by_cut.setdefault(shard.cut, []).append(place)
-        parts = tuple(
-            Part(
-                cut,
-                np.array(rows, dtype=np.int64),
-                np.empty((len(rows), *self._shape_of(cut)), dtype=np.float32),
-            )
-            for cut, rows in by_cut.items()
-        )
-        futures = []
-        for part in parts:
-            for place, out in zip(part.rows, part.data, strict=True):
-                shard, row = places[place]
-                futures.append(self._pool.submit(shard.rows.load, row, out))
-        return _Pending(Batch(parts, labels, keys), tuple(futures))

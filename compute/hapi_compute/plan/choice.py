@@ -1,8 +1,12 @@
 """Which candidate to run: predictions, corrected by what runs, compared with patience.
 
 A candidate's estimate is the cost model's time under the present corrections, times what its own
-measurement was off the model by (of one never measured: times what the others were off). So a
+measurements were off the model by (of one never measured: times what the others were off). So a
 change of bandwidth or load moves every estimate at once, also of those that do not run.
+
+How far an estimate may be too high depends on what is known of the stage that decides it: of a
+stage that nothing has told of yet, more. A candidate that may be faster than what runs, for all
+that is known, is tried.
 
 No clock and no I/O: the same observations give the same decisions.
 """
@@ -11,23 +15,24 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hapi_compute.plan.candidates import RAW
 from hapi_compute.plan.costs import Correction, Demand, Setting, Stages, stages
+from hapi_compute.plan.tracking import Tracked, far
 
 #: how much faster another candidate must be before it is worth a move
 MARGIN = 0.03
-#: how far the model may be off for a candidate that has never run: such are tried
-DOUBT = 0.15
-_LEAST_DOUBT = 0.06
+_MOST_MARGIN = 0.4
 #: candidates tried out before conditions change
 TRIALS = 4
-#: conditions have changed when the model's time of what was measured moved by this factor
-_CHANGED = 1.3
-#: weights of a new measurement against the old value, in logarithms: within noise, and beyond
-_WEIGHT, _WEIGHT_OF_CHANGE = 0.5, 0.95
+#: by what part a stage may take less than predicted: never observed, and observed
+DOUBTS = {"storage": (0.3, 0.12), "network": (0.2, 0.1), "client": (0.12, 0.06)}
+#: observations that the noise is judged by
+_RECENT = 10
+_PARTS = ("storage", "compute", "receive", "decode")
 
 
 @dataclass(frozen=True)
@@ -54,15 +59,15 @@ class Observed:
 
 @dataclass(frozen=True)
 class Estimate:
-    """:param measured: the time rests on a measurement of this candidate
-    :param doubt: the true time may be this part lower
+    """:param measured: ``time`` rests on measurements of this candidate
+    :param low: what it may be at best
     """
 
     name: str
     stages: Stages
     time: float
     measured: bool
-    doubt: float
+    low: float
 
 
 @dataclass(frozen=True)
@@ -75,18 +80,10 @@ class Decision:
     trial: bool = False
 
 
-@dataclass
-class _Record:
-    """A measured time and the model's for the same conditions; ``leaves`` moves away from it."""
-
-    time: float
-    model: float
-
-
 class Chooser:
     """:param demands: by candidate, in order; predictions before any correction
     :param bandwidth: bytes per second
-    :param margin, doubt, trials: see the constants of this module
+    :param margin, trials: see the constants of this module
     :raises ValueError: no candidates
     """
 
@@ -97,149 +94,158 @@ class Chooser:
         bandwidth: float,
         *,
         margin: float = MARGIN,
-        doubt: float = DOUBT,
         trials: int = TRIALS,
     ):
         if not demands:
             raise ValueError("there are no candidates to choose from")
         self.demands = dict(demands)
         self.setting = setting
-        self.bandwidth = bandwidth
-        self.correction = Correction()
+        self._bandwidth = Tracked(bandwidth)
+        self._factors = {part: Tracked(1.0) for part in (*_PARTS, "client")}
         self._margin = margin
-        self._doubt = doubt
         self._trials = self._trials_left = trials
-        self._records: dict[str, _Record] = {}
+        #: measured over modelled time, by candidate
+        self._ratios: dict[str, Tracked] = {}
         self._returns: dict[str, int] = {}
-        self._out: set[str] = set()
+        self._spread: deque[float] = deque(maxlen=_RECENT)
         self.current = self._best(self.estimates()).name
+
+    @property
+    def bandwidth(self) -> float:
+        return self._bandwidth.value
+
+    @property
+    def correction(self) -> Correction:
+        return Correction(**{part: factor.value for part, factor in self._factors.items()})
+
+    @property
+    def noise(self) -> float:
+        """By what part two observations of the same thing differ, usually."""
+        return statistics.median(self._spread) if len(self._spread) >= 2 else 0.0
+
+    def seen(self, stage: str) -> bool:
+        """Whether anything that ran has told of ``storage``, ``network`` or ``client``."""
+        if stage == "network":
+            return self._bandwidth.count > 0
+        return self._factors["compute" if stage == "client" else stage].count > 0
 
     def demand(self, name: str) -> Demand:
         """As corrected by now."""
-        demand = self.demands[name]
+        correction = self.correction
         if name == RAW:
-            return replace(self.correction, storage=1.0).apply(demand)
-        return self.correction.apply(demand)
+            correction = replace(correction, storage=1.0)
+        return correction.apply(self.demands[name])
 
     def stages(self, name: str) -> Stages:
         return stages(self.demand(name), self.setting, self.bandwidth)
 
     def estimates(self) -> dict[str, Estimate]:
-        """Of all candidates that are not ruled out, under present conditions."""
-        ratios = [math.log(record.time / record.model) for record in self._records.values()]
-        usual = math.exp(statistics.median(ratios)) if ratios else 1.0
-        doubt = self._doubt
-        if len(ratios) >= 3:
-            doubt = min(doubt, max(_LEAST_DOUBT, 2 * statistics.stdev(ratios)))
+        """Of all candidates, under present conditions."""
+        ratios = [ratio.value for ratio in self._ratios.values()]
+        # A model that is off by much for one says little about the others.
+        usual = min(max(statistics.median(ratios), 0.8), 1.25) if ratios else 1.0
         found = {}
         for name in self.demands:
-            if name in self._out:
-                continue
             at = self.stages(name)
-            record = self._records.get(name)
-            if record is None:
-                # A model that is off by much for one says little about the others.
-                factor = min(max(usual, 0.8), 1.25)
-                found[name] = Estimate(name, at, at.time * factor, False, doubt)
+            ratio = self._ratios.get(name)
+            if ratio is None:
+                found[name] = Estimate(name, at, at.time * usual, False, self._low(at) * usual)
             else:
-                changed = not 1 / _CHANGED < at.time / record.model < _CHANGED
-                found[name] = Estimate(
-                    name, at, at.time * record.time / record.model, True, doubt if changed else 0.0
-                )
+                time = at.time * ratio.value
+                found[name] = Estimate(name, at, time, True, time)
         return found
 
-    def rule_out(self, name: str) -> None:
-        """Never choose this one again: it does not work."""
-        if len(self._out) + 1 < len(self.demands):
-            self._out.add(name)
+    def _low(self, at: Stages) -> float:
+        return max(
+            getattr(at, stage) * (1 - doubts[self.seen(stage)])
+            for stage, doubts in DOUBTS.items()
+        )
 
     def observe(self, name: str, seen: Observed) -> None:
         """Take in what a stretch of ``name`` came to."""
-        before = {name: self.stages(name).time for name in self._records}
-        plain, now = self.demands[name], self.correction
+        plain, noise = self.demands[name], self.noise
+        changed = False
         if seen.bandwidth is not None:
-            self.bandwidth = _towards(self.bandwidth, seen.bandwidth)
-        changes = {}
-        for part in ("storage", "compute", "receive", "decode"):
+            changed |= self._bandwidth.add(seen.bandwidth, noise)
+        for part in _PARTS:
             value, base = getattr(seen, part), getattr(plain, part)
-            if part == "storage" and name == RAW:
-                continue
-            if value is not None and value > 0 and base > 0:
-                changes[part] = _towards(getattr(now, part), value / base)
-        self.correction = replace(now, **changes)
+            if value is not None and value > 0 and base > 0 and (part, name) != ("storage", RAW):
+                changed |= self._factors[part].add(value / base, noise)
         if seen.client is not None:
-            slowdown = max(1.0, seen.client / self.stages(name).client * self.correction.client)
-            self.correction = replace(
-                self.correction, client=_towards(self.correction.client, slowdown)
-            )
+            alone = self.stages(name).client / self._factors["client"].value
+            changed |= self._factors["client"].add(max(1.0, seen.client / alone), noise)
         if seen.time is not None:
-            model, old = self.stages(name).time, self._records.get(name)
-            time = seen.time
-            if old is not None:
-                time = _towards(model * old.time / old.model, time)
-            self._records[name] = _Record(time, model)
-        if any(not 1 / _CHANGED < self.stages(n).time / t < _CHANGED for n, t in before.items()):
+            self._time(name, seen.time, noise)
+        if changed:
             self._trials_left = self._trials
             self._returns.clear()
+
+    def _time(self, name: str, time: float, noise: float) -> None:
+        ratio = time / self.stages(name).time
+        known = self._ratios.get(name)
+        if known is None:
+            known = self._ratios[name] = Tracked(1.0)
+        elif not far(ratio / known.value, noise):
+            self._spread.append(abs(math.log(ratio / known.value)))
+        known.add(ratio, noise)
 
     def decide(self) -> Decision:
         """Stay or move; moving makes the chosen one :attr:`current`."""
         found = self.estimates()
-        best = self._best(found)
-        runner_up = self._best({n: e for n, e in found.items() if n != best.name})
-        here = found.get(self.current)
-        if here is None:
-            return self._move(best, runner_up, f"{self.current} does not work")
+        best, here = self._best(found), found[self.current]
         if not here.measured:
-            return self._stay(best, found, "not measured yet")
-        if best.name != here.name:
-            gain = 1 - best.time / here.time
-            # Coming back to what was left before must be worth more each time.
-            needed = self._margin * 2 ** self._returns.get(best.name, 0)
-            if best.name == RAW and here.time > best.time and not self._returns.get(RAW):
-                needed = 0.0  # A push-down that is slower than none is never kept.
-            if gain > needed:
-                why = f"{_ms(best.time)} per iteration instead of {_ms(here.time)}"
-                return self._move(best, runner_up, why)
-        return self._try_out(here, found) or self._stay(here, found, f"{_ms(here.time)} measured")
+            return self._stay(found, "not measured yet")
+        if self._unsettled():
+            return self._stay(found, "the last measurement was far off; the next one will tell")
+        if best.name != here.name and 1 - best.time / here.time > self._needed(best, here):
+            why = f"{_ms(best.time)} per iteration instead of {_ms(here.time)}"
+            return self._move(best, self._runner_up(found, best.name), why)
+        return self._try_out(here, found) or self._stay(found, f"{_ms(here.time)} measured")
+
+    def _unsettled(self) -> bool:
+        tracked = [self._bandwidth, *self._factors.values(), self._ratios[self.current]]
+        return any(each.doubtful for each in tracked)
+
+    def _needed(self, best: Estimate, here: Estimate) -> float:
+        """The gain that is worth a move."""
+        if best.name == RAW and not self._returns.get(RAW):
+            return 0.0  # A push-down that is slower than none is never kept.
+        # The more measurements, the less noise is left in their average.
+        noise = 2 * self.noise / math.sqrt(self._ratios[here.name].count)
+        # Coming back to what was left before must be worth more each time.
+        margin = max(self._margin, noise) * 2 ** self._returns.get(best.name, 0)
+        return min(margin, _MOST_MARGIN)
 
     def _try_out(self, here: Estimate, found: dict[str, Estimate]) -> Decision | None:
         """A candidate that may be faster than what runs, for all that is known."""
-        hopeful = [
-            each
-            for each in found.values()
-            if each.name != here.name
-            and each.doubt > 0
-            and each.time * (1 - each.doubt) < here.time * (1 - self._margin)
-        ]
+        limit = here.time * (1 - max(self._margin, self.noise))
+        hopeful = [each for each in found.values() if not each.measured and each.low < limit]
         if not hopeful or self._trials_left == 0:
             return None
         self._trials_left -= 1
-        chosen = min(hopeful, key=lambda each: each.time * (1 - each.doubt))
-        self._records.pop(chosen.name, None)
+        chosen = min(hopeful, key=lambda each: each.time)
         why = f"tried: {_ms(chosen.time)} predicted, {_ms(here.time)} measured for {here.name}"
-        return self._move(chosen, here, why, trial=True)
+        return self._move(chosen, here.name, why, trial=True)
 
-    def _move(self, to: Estimate, runner_up, reason: str, trial: bool = False) -> Decision:
+    def _move(
+        self, to: Estimate, runner_up: str | None, reason: str, trial: bool = False
+    ) -> Decision:
         if to.measured:
             self._returns[to.name] = self._returns.get(to.name, 0) + 1
         self.current = to.name
-        return Decision(to.name, runner_up.name if runner_up else None, reason, trial)
+        return Decision(to.name, runner_up, reason, trial)
 
-    def _stay(self, at: Estimate, found: dict[str, Estimate], reason: str) -> Decision:
-        other = self._best({n: e for n, e in found.items() if n != self.current})
-        return Decision(self.current, other.name if other else None, reason)
+    def _stay(self, found: dict[str, Estimate], reason: str) -> Decision:
+        return Decision(self.current, self._runner_up(found, self.current), reason)
+
+    def _runner_up(self, found: dict[str, Estimate], name: str) -> str | None:
+        other = self._best({n: e for n, e in found.items() if n != name})
+        return None if other is None else other.name
 
     @staticmethod
     def _best(found: Mapping[str, Estimate]) -> Estimate | None:
         # Of equals the first: raw, then the earliest cut.
         return min(found.values(), key=lambda each: each.time, default=None)
-
-
-def _towards(old: float, new: float) -> float:
-    """Between the two; close to ``new`` where it is no longer noise that parts them."""
-    weight = _WEIGHT if 1 / _CHANGED < new / old < _CHANGED else _WEIGHT_OF_CHANGE
-    return math.exp((1 - weight) * math.log(old) + weight * math.log(new))
 
 
 def _ms(seconds: float) -> str:

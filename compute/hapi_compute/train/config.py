@@ -18,7 +18,7 @@ AUTO, RAW = "auto", "raw"
 _WITHOUT_INFLUENCE = frozenset(
     {
         "split", "prefetch", "concurrency", "micro_batch", "threads", "decode_threads", "out",
-        "resume", "require_pushdown", "prefetch_bytes", "test", "test_transform",
+        "resume", "overwrite", "require_pushdown", "prefetch_bytes", "test", "test_transform",
         "checkpoint_seconds", "encoding",
     }
 )  # fmt: skip
@@ -51,6 +51,7 @@ class TrainConfig:
         CPU. More threads than CPUs, both kinds together, are far slower than fewer
     :param out: directory for checkpoint and model; None writes nothing
     :param resume: go on from the checkpoint in ``out`` if there is one
+    :param overwrite: begin anew in an ``out`` that holds a run already
     :param checkpoint_seconds: at most so much work of an epoch is lost; 0: after every step
     :param require_pushdown: fail where the store cannot run the head, instead of going on raw
     :raises ValueError: an option is out of range; the message names it and the range
@@ -84,6 +85,7 @@ class TrainConfig:
     decode_threads: int | None = None
     out: str | None = None
     resume: bool = False
+    overwrite: bool = False
     checkpoint_seconds: float = 300.0
     require_pushdown: bool = False
 

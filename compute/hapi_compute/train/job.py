@@ -184,7 +184,7 @@ class _Saver:
         config = parts.config
         self._timings = parts.timings
         self._path = None if config.out is None else Path(config.out, checkpoint.NAME)
-        self._resume = config.resume
+        self._resume, self._overwrite = config.resume, config.overwrite
         self._every = config.checkpoint_seconds
         self._identity = checkpoint.Identity(
             config.identity(), parts.dataset.digest, parts.extractor.digest
@@ -194,7 +194,14 @@ class _Saver:
         self._last = time.monotonic()
 
     def load(self, progress: Progress) -> RunState:
-        if not self._resume or not self._path.exists():
+        if self._path is None or not self._path.exists():
+            return RunState()
+        if not self._resume:
+            if not self._overwrite:
+                raise ValueError(
+                    f"out={str(self._path.parent)!r} holds a run already: add --resume to go on "
+                    "with it, --overwrite to begin anew, or choose another directory"
+                )
             return RunState()
         state = checkpoint.load(self._path, self._identity, self._model, self._optimizer)
         progress.note(f"resumed after step {state.step}, in epoch {state.epoch + 1}")

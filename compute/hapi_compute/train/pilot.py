@@ -90,7 +90,8 @@ class Pilot:
         self._chooser = chooser
         self._moved = moved
         self._clock = clock
-        self._told = dict.fromkeys((NETWORK, STORAGE), clock())
+        self._begun = clock()
+        self._told = dict.fromkeys((NETWORK, STORAGE), self._begun)
 
     def after(self, step: int, batch: Batch, seconds: float) -> None:
         """An iteration is done.
@@ -184,7 +185,8 @@ class Pilot:
             return
         best = min(others, key=lambda each: each.time)
         shard = best.time * self._chooser.setting.shard / self._batch
-        if now - self._told[stage] > max(_STALE, shard / _PART):
+        unseen = not self._chooser.seen(stage) and self._told[stage] == self._begun
+        if unseen or now - self._told[stage] > max(_STALE, shard / _PART):
             self._told[stage] = now
             self._router.once(best.name)
 

@@ -67,6 +67,11 @@ class Pipeline:
             self.input_shape,
         )
 
+    def shapes(self) -> dict[str | None, tuple[int, ...]]:
+        """Of one sample at each cut; None: of a decoded sample."""
+        cuts = self.extractor.cuts_for(self.input_shape)
+        return {None: self.input_shape} | {cut.name: cut.shape for cut in cuts}
+
     def loader(
         self,
         dataset: Dataset,
@@ -89,12 +94,11 @@ class Pipeline:
             prefetch=prefetch,
             max_bytes=config.prefetch_bytes,
         )
-        shapes = {cut.name: cut.shape for cut in self.extractor.cuts_for(self.input_shape)}
         return Loader(
             windows,
             fetcher,
             batch_size=config.batch_size,
-            shape_of=lambda cut: self.input_shape if cut is None else shapes[cut],
+            shape_of=self.shapes().__getitem__,
             pool=self.pool,
         )
 

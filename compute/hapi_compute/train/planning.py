@@ -22,6 +22,7 @@ from hapi_compute.train.plan import Plan, asked_for, fewest_bytes, run_times
 from hapi_compute.train.probing import Probed, probe
 from hapi_compute.train.threads import cpus, decode_threads, torch_threads
 from swift_hapi.graph.cuts import Cut
+from swift_hapi.protocol.errors import BadCut
 from swift_hapi.protocol.headers import DTYPES
 
 #: jobs that profiling may choose from; it stops long before
@@ -40,7 +41,7 @@ class Planned:
 def asked(config: TrainConfig, pipeline: Pipeline) -> Plan | None:
     """The plan that the options decide alone; None for ``split=auto``.
 
-    :raises BadCut: no such cut
+    :raises ValueError: no such cut
     :raises PushdownUnavailable: one is required, and the store has none
     """
     extractor, store = pipeline.extractor, pipeline.store
@@ -48,10 +49,14 @@ def asked(config: TrainConfig, pipeline: Pipeline) -> Plan | None:
     info = store.info()
     # An operator may hide /info: then only trying tells.
     pushdown = not info or "swift_hapi" in info
-    plan = asked_for(
-        config.split, cuts, lambda name: cuts[extractor.resolve(name).index],
-        config.encoding, pushdown,
-    )  # fmt: skip
+
+    def resolve(name: str) -> Cut:
+        try:
+            return cuts[extractor.resolve(name).index]
+        except BadCut as error:
+            raise ValueError(f"split={name!r}: {error.detail}") from None
+
+    plan = asked_for(config.split, cuts, resolve, config.encoding, pushdown)
     if plan is not None:
         if config.require_pushdown and plan.cut is None:
             raise PushdownUnavailable(f"a push-down is required, but {plan.reason}")

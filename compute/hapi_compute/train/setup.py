@@ -16,6 +16,9 @@ from hapi_compute.store.names import SwiftUrl
 from hapi_compute.train.config import TrainConfig, training_transform
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.split import build_transfer
+from swift_hapi.protocol.errors import BadCut, BadTransform
+from swift_hapi.protocol.headers import TRANSFORM
+from swift_hapi.protocol.transform import TransformSpec
 
 #: ``transform`` for datasets of tensors, which need none
 NO_TRANSFORM = "none"
@@ -52,15 +55,26 @@ def prepare(config: TrainConfig, store: SwiftClient) -> Parts:
         dataset, validation = whole.subset(kept), whole.subset(held)
         loaded = load_model(config.model, config.weights)
         config = _with_transform(config, loaded.transform)
-        spec = training_transform(config.transform, config.seed, 0)
+        spec = _spec(config)
         input_shape = tensor_shape(store, dataset) if spec is None else (3, *spec.size)
-        extractor, trainable = build_transfer(
-            loaded.module, config.freeze_at, num_classes, config.seed, input_shape
-        )
+        try:
+            extractor, trainable = build_transfer(
+                loaded.module, config.freeze_at, num_classes, config.seed, input_shape
+            )
+        except BadCut as error:
+            raise ValueError(f"freeze_at={config.freeze_at!r}: {error.detail}") from None
     return Parts(
         config, whole, dataset, validation, test, num_classes, input_shape, extractor, trainable,
         timings,
     )  # fmt: skip
+
+
+def _spec(config: TrainConfig) -> TransformSpec | None:
+    try:
+        return training_transform(config.transform, config.seed, 0)
+    except BadTransform as error:
+        why = error.detail.removeprefix(f"{TRANSFORM}: ")
+        raise ValueError(f"transform={config.transform!r}: {why}") from None
 
 
 def _num_classes(config: TrainConfig, dataset: Dataset) -> int:

@@ -1,0 +1,162 @@
+"""One to eight trainers at a time: ours against everything in the store.
+
+``ours``: all trainers run on the compute tier with ``split=auto``; the load of the others moves
+their plans. ``all_in_store``: all trainers run beside the store, on the storage tier's core, and
+read objects without a network between. ``raw``: all on the compute tier without push-down. Every
+trainer is a process of its own; they begin together. What counts is a job's mean seconds.
+
+    python -m benchmarks.multi_tenant --json out.json [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+
+from benchmarks.common import table, write_json
+from benchmarks.hosts import Hosts, in_storage_tier, run_in_two_hosts
+from benchmarks.split_choice import _numbers
+from benchmarks.steady import Silent, config_of, rig
+from benchmarks.workload import network, upload_photos
+from hapi_compute.train.job import Job
+
+URL = "swift://photos/train"
+MODES = ("ours", "raw", "all_in_store")
+
+
+def tenant(hosts: Hosts, args) -> int:
+    """One trainer: gets ready, says so, waits for a line, trains, tells how it went."""
+    config = config_of(
+        network(args.network), URL, args.batch, split=args.split, epochs=args.epochs,
+        seed=args.seed, concurrency=2,
+    )  # fmt: skip
+    with rig(config, hosts.client()) as the:
+        print("READY", flush=True)
+        sys.stdin.readline()
+        started = time.perf_counter()
+        report = Job(the.parts, the.pipeline, Silent()).train()
+        told = {
+            "seconds": time.perf_counter() - started,
+            "epochs": [record.seconds for record in report.epochs],
+            "split": report.plan.split,
+            "moves": len(report.plan.history),
+        }
+        print(json.dumps(told), flush=True)
+    return 0
+
+
+def together(hosts: Hosts, count: int, mode: str, args) -> list[dict]:
+    """``count`` trainers; what each told."""
+    command = [sys.executable, "-m", "benchmarks.multi_tenant", "--tenant"]
+    command += ["--network", args.network, "--batch", str(args.batch)]
+    command += ["--epochs", str(args.epochs), "--split", "auto" if mode == "ours" else "raw"]
+    if mode == "all_in_store":
+        command = [*in_storage_tier(hosts), *command]
+    processes = [
+        subprocess.Popen(
+            [*command, "--seed", str(number)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    try:
+        for process in processes:
+            if process.stdout.readline().strip() != "READY":
+                raise RuntimeError(f"a trainer ended with {process.wait()}")
+        for process in processes:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        return [json.loads(process.stdout.readline()) for process in processes]
+    finally:
+        for process in processes:
+            process.stdin.close()
+            if process.wait() and mode:
+                print(f"a trainer ended with {process.returncode}", file=sys.stderr)
+
+
+def inside(hosts: Hosts, argv: list[str]) -> int:
+    args = parse(argv)
+    if args.tenant:
+        return tenant(hosts, args)
+    store = hosts.client()
+    photo_bytes = upload_photos(store, URL, args.photos, args.shard)
+    config = config_of(network(args.network), URL, args.batch)
+    with rig(config, store) as the:
+        the.time_whole_network()
+        speed = the.samples_per_second
+    hosts.set_rate(args.ratio * photo_bytes * speed)
+    cases = []
+    for count in args.tenants:
+        for mode in MODES:
+            if mode != "ours" and count not in (args.tenants[0], args.tenants[-1]) and args.quick:
+                continue
+            told = together(hosts, count, mode, args)
+            cases.append(
+                {
+                    "tenants": count,
+                    "mode": mode,
+                    "r": args.ratio,
+                    "mean_s": statistics.mean(each["seconds"] for each in told),
+                    "max_s": max(each["seconds"] for each in told),
+                    "last_epoch_s": statistics.mean(each["epochs"][-1] for each in told),
+                    "splits": sorted({each["split"] for each in told}),
+                }
+            )
+            print(table(cases[-1:]), flush=True)
+    summary = summarise(cases)
+    print(table(cases))
+    for key, value in summary.items():
+        print(f"{key}: {value}")
+    write_json(args.json, "multi_tenant", cases, summary)
+    return 0
+
+
+def summarise(cases: list[dict]) -> dict:
+    by = {(case["tenants"], case["mode"]): case["mean_s"] for case in cases}
+    counts = sorted({count for count, _ in by})
+    return {
+        f"{mode}_over_ours": {
+            count: by[count, mode] / by[count, "ours"]
+            for count in counts
+            if (count, mode) in by and (count, "ours") in by
+        }
+        for mode in MODES[1:]
+    } | {"fairness_max_over_mean": _fairness(cases)}
+
+
+def _fairness(cases: list[dict]) -> float:
+    return max(
+        (case["max_s"] / case["mean_s"] for case in cases if case["mode"] == "ours"),
+        default=math.nan,
+    )
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.multi_tenant", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--json", metavar="PATH")
+    parser.add_argument("--quick", action="store_true", help="one and two trainers")
+    parser.add_argument("--network", default="resnet18")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--photos", type=int, default=96)
+    parser.add_argument("--shard", type=int, default=8, help="photos in a shard (8)")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--ratio", type=float, default=1.0, help="r of one trainer (1)")
+    parser.add_argument("--tenants", type=_numbers(int), default=[1, 2, 4, 8], metavar="N,N")
+    parser.add_argument("--tenant", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--split", default="auto", help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.quick:
+        args.tenants, args.photos, args.epochs = [1, 2], 64, 3
+    return args
+
+
+if __name__ == "__main__":
+    sys.exit(run_in_two_hosts("benchmarks.multi_tenant", sys.argv[1:], inside))
