@@ -130,9 +130,54 @@ def open_loop(place: Place, rate: float, seconds: float) -> list[float]:
     return latencies
 
 
-def measure(args: argparse.Namespace) -> tuple[list[dict], dict]:
+def alternate(place: Place, headers: dict, args: argparse.Namespace) -> list[dict]:
+    """Measurements without and with ``args.streams`` feature requests under way, by turns; the
+    objects ``small`` and ``shard.tar`` lie in container ``plain``."""
     cases: list[dict] = []
     spawn = multiprocessing.get_context("spawn")
+    busy, stop = spawn.Event(), spawn.Event()
+    bytes_in, answers = spawn.Value("q", 0), spawn.Value("q", 0)
+    load = spawn.Process(
+        target=feature_load,
+        args=(place, headers, args.streams, busy, stop, bytes_in, answers),
+    )
+    load.start()
+    try:
+        open_loop(place, args.rate, 2)  # warm up
+        for turn in range(args.turns):
+            for with_load in (False, True):
+                (busy.set if with_load else busy.clear)()
+                before = answers.value, bytes_in.value
+                time.sleep(args.settle)  # the engine fills up, or drains
+                began = time.perf_counter()
+                latencies = open_loop(place, args.rate, args.seconds)
+                took = time.perf_counter() - began
+                if not load.is_alive():
+                    raise RuntimeError("the feature load has failed")
+                cases.append(
+                    {
+                        "turn": turn,
+                        "hapi": with_load,
+                        "gets": len(latencies),
+                        "p50_ms": percentile(latencies, 50),
+                        "p95_ms": percentile(latencies, 95),
+                        "p99_ms": percentile(latencies, 99),
+                        "hapi_answers": answers.value - before[0],
+                        "hapi_MB_per_s": (bytes_in.value - before[1])
+                        / (took + args.settle)
+                        / 1e6,
+                    }
+                )
+                print(table(cases[-1:]), flush=True)
+    finally:
+        stop.set()
+        load.join(180)
+        if load.is_alive():
+            load.kill()
+    return cases
+
+
+def measure(args: argparse.Namespace) -> tuple[list[dict], dict]:
     with (
         tempfile.TemporaryDirectory(prefix="hapi-bench-") as directory,
         EmbeddedCluster(
@@ -144,46 +189,7 @@ def measure(args: argparse.Namespace) -> tuple[list[dict], dict]:
         ) as cluster,
     ):
         place = Place(cluster.storage_url, cluster.token)
-        headers = prepare(place, args.model, args.images)
-        busy, stop = spawn.Event(), spawn.Event()
-        bytes_in, answers = spawn.Value("q", 0), spawn.Value("q", 0)
-        load = spawn.Process(
-            target=feature_load,
-            args=(place, headers, args.streams, busy, stop, bytes_in, answers),
-        )
-        load.start()
-        try:
-            open_loop(place, args.rate, 2)  # warm up
-            for turn in range(args.turns):
-                for with_load in (False, True):
-                    (busy.set if with_load else busy.clear)()
-                    before = answers.value, bytes_in.value
-                    time.sleep(args.settle)  # the engine fills up, or drains
-                    began = time.perf_counter()
-                    latencies = open_loop(place, args.rate, args.seconds)
-                    took = time.perf_counter() - began
-                    if not load.is_alive():
-                        raise RuntimeError("the feature load has failed")
-                    cases.append(
-                        {
-                            "turn": turn,
-                            "hapi": with_load,
-                            "gets": len(latencies),
-                            "p50_ms": percentile(latencies, 50),
-                            "p95_ms": percentile(latencies, 95),
-                            "p99_ms": percentile(latencies, 99),
-                            "hapi_answers": answers.value - before[0],
-                            "hapi_MB_per_s": (bytes_in.value - before[1])
-                            / (took + args.settle)
-                            / 1e6,
-                        }
-                    )
-                    print(table(cases[-1:]), flush=True)
-        finally:
-            stop.set()
-            load.join(180)
-            if load.is_alive():
-                load.kill()
+        cases = alternate(place, prepare(place, args.model, args.images), args)
     return cases, summarise(cases)
 
 

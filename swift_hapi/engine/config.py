@@ -157,7 +157,7 @@ class EngineConfig:
     batch_min: int = 4
     batch_max: int = 32
     batch_wait: float = 0.02
-    batch_time: float = 0.5
+    batch_time: float = 0.4
     fixed_batch: bool = False
     queue_depth: int = 64
     account_concurrency: int = 16

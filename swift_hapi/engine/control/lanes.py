@@ -10,11 +10,14 @@ from swift_hapi.engine.control.queueing import Job, LaneQueue
 from swift_hapi.engine.control.types import LaneKey, LaneSpec, Part
 
 _BLEND = 0.3  # weight of a new measurement
+_STEP = 4  # samples
+_GROWTH = 1.25  # of what is possible over what is done, before a lane's batches grow
 _DECAY = 0.95  # of learnt extra bytes, each time a shrunk lane grows
 
 
-def _power_below(value: float) -> int:
-    return 1 << max(0, math.floor(math.log2(max(1.0, min(value, 2.0**30)))))
+def _step_below(value: float) -> int:
+    whole = int(min(value, 2.0**30))
+    return max(1, whole - whole % _STEP if whole > _STEP else whole)
 
 
 @dataclass(frozen=True)
@@ -133,13 +136,13 @@ class Lane:
             self._model_bytes = self.activation_bytes
 
     def _limit_time(self, latest: float) -> None:
-        """A power of two, because kernels are prepared for each size that occurs, and only where
+        """In coarse steps, because kernels are prepared for each size that occurs, and only where
         the average and the latest measurement agree, because machines stutter."""
         fits = [self._batch_seconds / each for each in (self.sample_seconds, latest)]
         if max(fits) < self.time_cap:
-            self.time_cap = _power_below(max(fits))
-        elif min(fits) >= 2 * self.time_cap:
-            self.time_cap = min(self.spec.b_max, _power_below(min(fits)))
+            self.time_cap = _step_below(max(fits))
+        elif min(fits) >= _GROWTH * self.time_cap:
+            self.time_cap = min(self.spec.b_max, _step_below(min(fits)))
 
     def calibrate(self, activation_bytes: int) -> None:
         """Replace the memory model's per-sample bytes, e.g. by those of a warm-up run."""
