@@ -37,7 +37,7 @@ say "installing swift-hapi and what it needs into .venv (PyTorch is large: a few
     -c constraints.txt 'pbr>=6.0.0' 'setuptools>=64' wheel
 .venv/bin/python -m pip install --disable-pip-version-check --progress-bar off \
     --no-build-isolation -c constraints.txt -e '.[test,docs]' |
-    grep --line-buffered -E '^(Collecting|Installing|Successfully)' |
+    grep --line-buffered -E '^(Collecting (torch|swift|timm)|Installing|Successfully)' |
     sed -u -E 's/^(Successfully installed).*/\1/; s/^(Installing collected packages).*/\1/' >&2
 touch .venv/.ready
 say "ready: .venv/bin/hapi"

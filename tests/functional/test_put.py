@@ -120,7 +120,7 @@ def test_command(cluster, store, container, digits, tmp_path, monkeypatch, capsy
     target = tmp_path / "report.json"
     argv = ["put", str(digits), f"swift://{container}/d", "--shard-bytes", "1MB"]
     assert main([*argv, "--json", str(target)]) == 0
-    assert "34 samples of 10 classes in 1 shards" in capsys.readouterr().out
+    assert "34 samples, 10 classes, 7 shards" in capsys.readouterr().out
     assert json.loads(target.read_text())["uploaded"] == 1
     manifest = store.get(container, "d/hapi-dataset.json").body
     assert Manifest.from_json(manifest, "x").samples == 34

@@ -16,7 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("target", metavar="swift://CONTAINER/PREFIX")
     parser.add_argument(
-        "--shard-samples", type=int, default=128, metavar="N", help="most samples in a shard (128)"
+        "--shard-samples", type=int, metavar="N",
+        help="most samples in a shard (128, and fewer for a small dataset)",
     )
     parser.add_argument(
         "--shard-bytes",
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
             bar.update(done - bar.n)
 
         report = upload(config, client, progress)
+    for name in report.empty_classes:
+        print(f"class {name!r} has no images", file=sys.stderr)
     for place in report.skipped:
         print(f"skipped {place}", file=sys.stderr)
     if report.stale:
@@ -68,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     print(
-        f"{config.target}: {report.samples} samples of {len(report.classes)} classes in "
+        f"{config.target}: {report.samples} samples, {len(report.classes)} classes, "
         f"{report.shards} shards ({report.bytes / 1e6:.1f} MB); uploaded {report.uploaded} shards "
         f"({report.bytes_uploaded / 1e6:.1f} MB)"
     )

@@ -80,7 +80,10 @@ def pin(client: SwiftClient, url: SwiftUrl, num_classes: int | None = None) -> D
     :raises DatasetError: nothing usable there, or manifest and objects disagree
     """
     manifest = _manifest(client, url)
-    objects = list(client.list(url.container, f"{url.prefix}/" if url.prefix else ""))
+    try:
+        objects = list(client.list(url.container, f"{url.prefix}/" if url.prefix else ""))
+    except NotFound:
+        raise NotFound(f"{url}: there is no container {url.container!r}") from None
     if not objects and url.prefix:
         objects = [o for o in client.list(url.container, url.prefix) if o.name == url.prefix]
     # By UTF-8 bytes, whatever collation a container server has.

@@ -52,7 +52,10 @@ def hold_out(seed: int, shards: int, fraction: float) -> tuple[np.ndarray, np.nd
     if fraction == 0:
         return everything, everything[:0]
     if shards < 2:
-        raise ValueError(f"a validation split needs two shards or more, there is {shards}")
+        raise ValueError(
+            f"a validation split needs two shards or more, there is {shards}: pack the images "
+            "into smaller ones (hapi put --shard-samples)"
+        )
     held = min(shards - 1, max(1, round(shards * fraction)))
     order = permutation(shards, seed, "validation")
     return np.sort(order[held:]), np.sort(order[:held])

@@ -110,7 +110,9 @@ def _folders(root: Path) -> Source:
         key=lambda folder: os.fsencode(folder.name),
     )
     if not folders:
-        raise DatasetError(f"{root}: holds neither tars nor a folder for each class")
+        loose = any(path.suffix.lower().removeprefix(".") in KINDS for path in root.iterdir())
+        hint = "; it holds images: put them into one folder for each class" if loose else ""
+        raise DatasetError(f"{root}: holds neither tars nor a folder for each class{hint}")
     keys, samples, unusable = _Keys(), [], []
     for label, folder in enumerate(folders):
         for path in _files(folder):

@@ -23,6 +23,8 @@ from swift_hapi.protocol.transform import TransformSpec
 from swift_hapi.samples.decode import decode_sample
 from swift_hapi.samples.shard import KINDS, RawSample
 
+#: shards that a small dataset is spread over
+_FEWEST_SHARDS = 8
 #: errors shown in full before only their number is told
 _SHOWN = 10
 
@@ -31,7 +33,8 @@ _SHOWN = 10
 class PutConfig:
     """Options of one upload.
 
-    :param shard_samples: most samples in a shard
+    :param shard_samples: most samples in a shard; None: 128, and fewer for a small dataset, so
+        that it has several shards to shuffle and to hold out
     :param shard_bytes: most bytes of a shard
     :param seed: of the order in which samples are packed
     :param jobs: shards built and uploaded at once
@@ -41,7 +44,7 @@ class PutConfig:
 
     source: Path
     target: SwiftUrl
-    shard_samples: int = 128
+    shard_samples: int | None = None
     shard_bytes: int = 16_000_000
     seed: int = 0
     jobs: int = 4
@@ -55,7 +58,8 @@ class PutConfig:
             ("jobs", 1, 64),
             ("seed", 0, (1 << 63) - 1),
         ):
-            if not low <= getattr(self, name) <= high:
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
                 raise ValueError(f"{name}={getattr(self, name)}: want {low} to {high}")
 
 
@@ -71,6 +75,7 @@ class PutReport:
     bytes_uploaded: int
     skipped: tuple[str, ...]
     stale: int
+    empty_classes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict:
         return {**self.__dict__, "classes": list(self.classes), "skipped": list(self.skipped)}
@@ -95,7 +100,8 @@ def upload(
         if not samples:
             raise DatasetError(f"{config.source}: no usable sample is left")
         ordered = [samples[i] for i in shuffled(len(samples), config.seed)]
-        plan = pack([s.size for s in ordered], config.shard_samples, config.shard_bytes)
+        most = config.shard_samples or max(1, min(128, -(-len(ordered) // _FEWEST_SHARDS)))
+        plan = pack([s.size for s in ordered], most, config.shard_bytes)
         client.put_container(config.target.container)
         prefix = config.target.name("")
         there = {o.name: o.etag for o in client.list(config.target.container, prefix)}
@@ -119,6 +125,7 @@ def upload(
                 future.cancel()
             raise
     _put_manifest(client, config, source, samples, entries, there)
+    labels = {sample.label for sample in samples}
     known = {config.target.name(e.name) for e in entries} | {config.target.name(MANIFEST_NAME)}
     return PutReport(
         samples=len(samples),
@@ -129,6 +136,9 @@ def upload(
         bytes_uploaded=sent,
         skipped=tuple(bad),
         stale=len(set(there) - known),
+        empty_classes=tuple(
+            name for label, name in enumerate(source.classes) if label not in labels
+        ),
     )
 
 

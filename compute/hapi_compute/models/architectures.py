@@ -115,10 +115,16 @@ def build_pretrained(
             raise ValueError("timm names weights in the model's name: timm/resnet50.a1_in1k")
         return timm().create_model(architecture.name, pretrained=True)
     member = weights_enum(architecture, weights)
-    if not architecture.converting:
-        return models.get_model(architecture.name, weights=member)
-    module = build(architecture)
-    module.load_state_dict(member.get_state_dict(progress=True, check_hash=True))
+    try:
+        if not architecture.converting:
+            return models.get_model(architecture.name, weights=member)
+        module = build(architecture)
+        module.load_state_dict(member.get_state_dict(progress=True, check_hash=True))
+    except OSError as error:
+        raise OSError(
+            f"weights {member} of {architecture.name} cannot be had from {member.url} ({error}); "
+            "--weights also takes a file"
+        ) from None
     return module
 
 
