@@ -121,7 +121,7 @@ def test_command(cluster, store, container, digits, tmp_path, monkeypatch, capsy
     argv = ["put", str(digits), f"swift://{container}/d", "--shard-bytes", "1MB"]
     assert main([*argv, "--json", str(target)]) == 0
     assert "34 samples, 10 classes, 7 shards" in capsys.readouterr().out
-    assert json.loads(target.read_text())["uploaded"] == 1
+    assert json.loads(target.read_text())["uploaded"] == 7
     manifest = store.get(container, "d/hapi-dataset.json").body
     assert Manifest.from_json(manifest, "x").samples == 34
     monkeypatch.setenv("ST_KEY", "wrong")

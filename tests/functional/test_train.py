@@ -238,7 +238,7 @@ def test_command(cluster, store, reference, tmp_path, monkeypatch, capsys):
     assert report["step_losses"] == pytest.approx(reference[0].step_losses, rel=1e-4)
     shown = capsys.readouterr()
     assert "test accuracy" in shown.out and "epoch 2/2" in shown.err
-    assert main([*argv, "--split", "nonsense"]) == 2
+    assert main([*argv, "--overwrite", "--split", "nonsense"]) == 2
     assert "nonsense" in capsys.readouterr().err
 
 
