@@ -14,15 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from swift_hapi.engine.device import AllocationFailed, Device, is_allocation_failure
+from swift_hapi.engine import buffers
+from swift_hapi.engine.device import AllocationFailed, Device
 from swift_hapi.engine.job import Job
 from swift_hapi.engine.workers import Workers, call
-from swift_hapi.protocol.errors import HapiError, UndecodableSample
+from swift_hapi.graph.failures import is_allocation_failure
+from swift_hapi.protocol.errors import HapiError, ModelInvalid, UndecodableSample
 from swift_hapi.samples.decode import decode_sample
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 #: images are decoded into the layout in which the network wants them, height, width, channels
 _IMAGE = 3
+#: what a network raises that runs on meta tensors, but not on these samples
+_MODEL_FAULTS = (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError)
 
 
 @dataclass
@@ -47,12 +51,12 @@ class Cost:
 def batch_array(size: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """[size, *shape]; images lie in memory with their channels last.
 
-    :raises MemoryError: there is none
+    :raises OSError: there is no memory (ENOMEM)
     """
     if len(shape) != _IMAGE:
-        return np.empty((size, *shape), dtype=dtype)
+        return buffers.array((size, *shape), dtype)
     channels, height, width = shape
-    return np.empty((size, height, width, channels), dtype=dtype).transpose(0, 3, 1, 2)
+    return buffers.array((size, height, width, channels), dtype).transpose(0, 3, 1, 2)
 
 
 def _decode(row: np.ndarray, slot: Slot) -> None:
@@ -131,7 +135,13 @@ def _infer(
     if head is None:
         _scatter(batch, slots)
     else:
-        result = device.run(head, torch.from_numpy(batch))
+        try:
+            result = device.run(head, torch.from_numpy(batch))
+        except _MODEL_FAULTS as error:
+            if is_allocation_failure(error):
+                raise
+            why = str(error)[:200]
+            raise ModelInvalid(f"the network fails on these samples: {why}") from error
         if result.dtype != torch.float32:
             raise HapiError(f"head gave {result.dtype} where float32 was due")
         _scatter(result, slots)

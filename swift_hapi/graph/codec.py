@@ -244,10 +244,16 @@ def check_operation(node: Node, modules) -> None:
     elif node.op in (ir.FUNCTION, ir.METHOD):
         row = functions.row_of(node.op, node.target)
         _check_harmless(node)
+        given = (*node.args, node.kwargs.get("device"))
+        if (node.target == "to" or "device" in node.kwargs) and any(
+            isinstance(arg, str) for arg in given
+        ):
+            raise ModelInvalid("a device may not be named")
         if row.writes(node.args, node.kwargs):
             _check_writes(node)
         if node.target == "getattr":
             good = len(node.args) == 2 and isinstance(node.args[0], Ref) and not node.kwargs
+            good = good and isinstance(node.args[1], str)
             if not good or node.args[1] not in functions.ATTRIBUTES:
                 raise ModelInvalid("getattr may only read shape, ndim, dtype or device")
     if node.op in (ir.INPUT, ir.ATTR) and (node.args or node.kwargs):

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from swift_hapi.engine.compute import AllocationFailed, Slot, batch_array, run_batch
-from swift_hapi.engine.device import Device, is_allocation_failure
+from swift_hapi.engine.device import Device
 from swift_hapi.engine.job import Job, Work
 from swift_hapi.engine.timing import Spent
 from swift_hapi.engine.workers import Workers
-from swift_hapi.protocol.errors import HapiError, UndecodableSample
+from swift_hapi.graph.failures import is_allocation_failure
+from swift_hapi.protocol.errors import HapiError, ModelInvalid, UndecodableSample
 from swift_hapi.protocol.limits import Limits
 from swift_hapi.samples.shard import RawSample
 from tests.unit.engine.conftest import npy
@@ -196,7 +197,7 @@ def test_allocation_failures_are_told_apart(workers):
     def bug(batch):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    with pytest.raises(RuntimeError, match="mat1"):
+    with pytest.raises(ModelInvalid, match="the network fails on these samples: mat1"):
         asyncio.run(story(bug))
 
 

@@ -131,3 +131,20 @@ def test_a_dry_run_takes_no_memory():
 
 def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        function("bad", "to", ref("input"), "meta", op="method"),
+        function("bad", "to", ref("input"), "cuda", op="method"),
+        {**function("bad", "torch.zeros_like", ref("input")), "kwargs": {"device": "meta"}},
+        function("bad", "getattr", ref("input"), [1]),
+    ],
+    ids=["to meta", "to cuda", "device=", "getattr"],
+)
+def test_neither_devices_nor_odd_attributes_can_be_named(bad):
+    with pytest.raises(ModelInvalid, match="device|getattr"):
+        extractor(
+            bad, function("out", "torch.add", ref("input"), ref("a")), output="out"
+        )
