@@ -90,8 +90,8 @@ class Pilot:
         self._chooser = chooser
         self._moved = moved
         self._clock = clock
-        self._begun = clock()
-        self._told = dict.fromkeys((NETWORK, STORAGE), self._begun)
+        self._told = dict.fromkeys((NETWORK, STORAGE), clock())
+        self._looked = False
 
     def after(self, step: int, batch: Batch, seconds: float) -> None:
         """An iteration is done.
@@ -185,8 +185,11 @@ class Pilot:
             return
         best = min(others, key=lambda each: each.time)
         shard = best.time * self._chooser.setting.shard / self._batch
-        unseen = not self._chooser.seen(stage) and self._told[stage] == self._begun
-        if unseen or now - self._told[stage] > max(_STALE, shard / _PART):
+        patience = max(_STALE, shard / _PART)
+        if stage == STORAGE and not self._looked:
+            patience = 0.0  # Profiling saw that tier alone, not beside this run.
+        if now - self._told[stage] > patience:
+            self._looked |= stage == STORAGE
             self._told[stage] = now
             self._router.once(best.name)
 
