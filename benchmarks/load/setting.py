@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.load.client import Account, Target, engine_status
 from benchmarks.photos import photo, tar
 from swift_hapi.cluster import ClusterConfig, EmbeddedCluster, authenticate
+
+if TYPE_CHECKING:
+    from swift_hapi.engine.sizing import Footprint
 
 SIDE = 224
 TRANSFORM = f"resize={SIDE + 32}, crop={SIDE}, mean=(0.485 0.456 0.406), std=(0.229 0.224 0.225)"
@@ -35,12 +39,12 @@ class Network:
     digest: str
     cut: str
     weight_bytes: int
-    sample_bytes: int
-    fixed_bytes: int
+    footprint: Footprint
 
-    def need(self, batch: int, decoded: int = 4 * 3 * SIDE * SIDE) -> int:
+    def need(self, batch: int) -> int:
         """Bytes of a full micro-batch in the network while another one is decoded."""
-        return self.weight_bytes + self.fixed_bytes + batch * (self.sample_bytes + 2 * decoded)
+        sample = self.footprint.activations + 2 * self.footprint.input
+        return self.weight_bytes + self.footprint.fixed + batch * sample
 
 
 def make_networks(directory: Path) -> dict[str, Network]:
@@ -48,8 +52,8 @@ def make_networks(directory: Path) -> dict[str, Network]:
     import torch
 
     from hapi_compute.models import load_model
+    from swift_hapi.engine.loaded import footprint_of
     from swift_hapi.graph.extractor import save_extractor
-    from swift_hapi.graph.memory import peak_bytes
     from swift_hapi.graph.split import make_extractor
 
     torch.set_num_threads(1)
@@ -61,10 +65,9 @@ def make_networks(directory: Path) -> dict[str, Network]:
         path = directory / f"{short}.safetensors"
         digest = save_extractor(extractor, path)
         cut = extractor.cuts[-1]
-        few, many = (peak_bytes(extractor, cut, batch) for batch in (8, 32))
-        sample = (many - few) // 24
+        footprint = footprint_of(extractor, cut, extractor.input_shape)
         made[short] = Network(
-            short, path, digest, cut.name, extractor.weight_bytes, sample, few - 8 * sample
+            short, path, digest, cut.name, extractor.weight_bytes, footprint
         )
     return made
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 
-from swift_hapi.engine.buffers import buffer
 from swift_hapi.engine.guard import ClientGone
+from swift_hapi.graph.allocator import own_memory
 from swift_hapi.protocol.errors import BadHeader, TooLarge
 
 _BLOCK = 1 << 20
@@ -35,7 +35,7 @@ async def read_body(request: Request, length: int) -> memoryview:
 
     :raises ClientGone: the body ends before its announced length
     """
-    view, at, more = buffer(length), 0, True
+    view, at, more = own_memory(length), 0, True
     while more:
         message = await request.receive()
         if message["type"] == "http.disconnect":

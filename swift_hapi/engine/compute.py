@@ -125,7 +125,7 @@ def _scatter(result: torch.Tensor | np.ndarray, slots: Sequence[Slot]) -> None:
 
 
 def _infer(
-    device: Device, head: Head | None, batch: np.ndarray, slots: Sequence[Slot]
+    device: Device, head: Head | None, batch: np.ndarray, slots: Sequence[Slot], sample_bytes: int
 ) -> tuple[float, float]:
     """Run the head; the only place where the engine runs a network.
 
@@ -136,7 +136,7 @@ def _infer(
         _scatter(batch, slots)
     else:
         try:
-            result = device.run(head, torch.from_numpy(batch))
+            result = device.run(head, torch.from_numpy(batch), sample_bytes * len(batch))
         except _MODEL_FAULTS as error:
             if is_allocation_failure(error):
                 raise
@@ -155,6 +155,7 @@ async def run_batch(
     head: Awaitable[Head | None],
     before: Awaitable[None],
     padded: int = 0,
+    sample_bytes: int = 0,
 ) -> Cost:
     """Run one micro-batch; its requests get their rows, their faults, and their times.
 
@@ -162,18 +163,19 @@ async def run_batch(
     :param head: the network, maybe still being loaded; None gives the decoded input
     :param before: done when the lane's previous micro-batch has been through here
     :param padded: rows to run in any case; what is beyond the samples is zeros
+    :param sample_bytes: what the network needs for each row
     :raises AllocationFailed: there is not enough memory; nothing has been handed out
     :raises HapiError: no sample can be had from ``head``
     """
     try:
-        return await _run(workers, device, slots, head, before, padded)
+        return await _run(workers, device, slots, head, before, padded, sample_bytes)
     except (MemoryError, RuntimeError, OSError) as error:
         if is_allocation_failure(error):
             raise AllocationFailed(str(error)) from error
         raise
 
 
-async def _run(workers, device, slots, head, before, padded) -> Cost:
+async def _run(workers, device, slots, head, before, padded, sample_bytes) -> Cost:
     work = slots[0].job.work
     batch = batch_array(max(len(slots), padded), work.in_shape, work.in_dtype)
     turns = iter(range(len(slots)))
@@ -206,7 +208,9 @@ async def _run(workers, device, slots, head, before, padded) -> Cost:
         slots = [slots[at] for at in good]
     size = max(len(slots), padded)
     batch[len(slots) : size] = 0
-    seconds, cpu = await call(workers.infer, _infer, device, network, batch[:size], slots)
+    seconds, cpu = await call(
+        workers.infer, _infer, device, network, batch[:size], slots, sample_bytes
+    )
     _share(slots, seconds, cpu * workers.cpus)
     return Cost(seconds, decoded)
 

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import errno
-
 import torch
 
 from swift_hapi.engine.budget import host_memory
+from swift_hapi.engine.heap import Heap
 from swift_hapi.graph.extractor import Extractor
+from swift_hapi.graph.failures import is_allocation_failure
 
 CHOICES = ("cpu", "cuda", "auto")
-#: How PyTorch, oneDNN and the C++ library say it.
-_OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "out of memory",
-    "bad_alloc",
-    "could not create a memory object",
-)
 
 
 class AllocationFailed(Exception):
     """Memory could not be had; with less it may."""
-
-
-def is_allocation_failure(error: BaseException) -> bool:
-    """Whether a smaller micro-batch might have gone well."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY)
 
 
 class Device:
@@ -41,6 +22,9 @@ class Device:
 
     :raises ValueError: cuda is asked for and there is none
     """
+
+    #: looks after the host's memory, if anybody does
+    heap: Heap | None = None
 
     def __init__(self, kind: str = "cpu", number: int = 0):
         if kind == "auto":
@@ -76,9 +60,14 @@ class Device:
                 raise AllocationFailed(str(error)) from error
             raise
 
-    def run(self, head, batch: torch.Tensor) -> torch.Tensor:
-        """``head(batch)``, from host memory to host memory. Blocking."""
+    def run(self, head, batch: torch.Tensor, activation_bytes: int = 0) -> torch.Tensor:
+        """``head(batch)``, from host memory to host memory. Blocking.
+
+        :param activation_bytes: what it should take
+        """
         if self.kind == "cpu":
+            if self.heap is not None:
+                self.heap.make_room(activation_bytes)
             return head(batch)
         torch.cuda.reset_peak_memory_stats(self._device)
         return head(batch.to(self._device)).cpu()

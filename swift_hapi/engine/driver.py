@@ -48,10 +48,18 @@ _DEVICE = 0  # one process drives one device
 
 class Lane:
     """What the driver needs to run a lane's micro-batches: ``cut`` is None where nothing is to
-    be run but decoding; ``padded`` rows are run in any case."""
+    be run but decoding; ``padded`` rows are run in any case; each takes ``sample_bytes``."""
 
-    def __init__(self, spec: LaneSpec, file: ModelFile, cut: Cut | None, padded: int = 0):
+    def __init__(
+        self,
+        spec: LaneSpec,
+        file: ModelFile,
+        cut: Cut | None,
+        padded: int = 0,
+        sample_bytes: int = 0,
+    ):
         self.spec = spec
+        self.sample_bytes = sample_bytes
         self.file = file
         self.cut = cut
         self.padded = padded
@@ -249,7 +257,13 @@ class Driver:
             head = asyncio.ensure_future(self._head(lane))
             try:
                 cost = await run_batch(
-                    self._workers, self._device, slots, head, _after(before), lane.padded
+                    self._workers,
+                    self._device,
+                    slots,
+                    head,
+                    _after(before),
+                    lane.padded,
+                    lane.sample_bytes,
                 )
             finally:
                 head.cancel()

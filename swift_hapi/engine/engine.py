@@ -17,6 +17,7 @@ from swift_hapi.engine.control import ControlConfig, Controller, DeviceSpec, Lan
 from swift_hapi.engine.device import Device
 from swift_hapi.engine.driver import Driver
 from swift_hapi.engine.gauges import watch_engine
+from swift_hapi.engine.heap import Heap
 from swift_hapi.engine.metrics import Metrics
 from swift_hapi.engine.model_files import CachedModels, ModelFile, ModelFiles, OperatorModels
 from swift_hapi.engine.model_memory import ModelMemory
@@ -59,6 +60,7 @@ class Engine:
         self.usage = Ledger()
         self.weights = Weights(self.workers, self.device)
         self.budget = self._budget()
+        self.heap = Heap(self.budget)
         self.controller = self._controller()
         self.driver = Driver(
             self.controller, self.workers, self.device, self.weights, self._observe
@@ -123,6 +125,9 @@ class Engine:
         await self.rescan()
         head = await call(self.workers.load, tiny_head)
         await call(self.workers.infer, first_forward, head)
+        if self.device.kind == "cpu":
+            self.device.heap = self.heap
+            self.heap.settle()
         self.ready = True
         LOG.info("ready: %s, %d bytes on %s", self.numerics, self.budget, self.device.name)
 
@@ -187,6 +192,7 @@ class Engine:
                 lane | {"model": self.model_label(lane["digest"])} for lane in device["lanes"]
             ],
             "allocation_failures": self.driver.failures,
+            "heap_trims": self.heap.trims,
             "accounts": {
                 account: asdict(usage)
                 for account, usage in self.usage.top(_TOP_ACCOUNTS).items()

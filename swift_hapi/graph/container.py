@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import mmap
 import struct
 from collections.abc import Iterator, Mapping
 from typing import BinaryIO
@@ -19,11 +20,14 @@ import numpy as np
 import torch
 
 from swift_hapi.graph import codec
+from swift_hapi.graph.allocator import own_memory
 from swift_hapi.protocol.errors import ModelInvalid
 
 METADATA_KEY = "hapi"
 MAX_HEADER = 8 * 2**20
 MAX_TENSORS = 50_000
+#: of tensors in memory, as PyTorch does it: kernels, and so the last bits, depend on it
+_ALIGNMENT = 64
 
 _DTYPES = {
     "F32": torch.float32,
@@ -96,14 +100,32 @@ def _entry(name: str, row: object) -> tuple[int, int, str, tuple[int, ...]]:
         raise ModelInvalid(f"tensor '{name}': malformed header")
     dtype, shape, offsets = row["dtype"], row["shape"], row["data_offsets"]
     numbers = [*shape, *offsets] if isinstance(shape, list) and isinstance(offsets, list) else [-1]
-    if not all(isinstance(x, int) and not isinstance(x, bool) and x >= 0 for x in numbers):
+    if not all(isinstance(x, int) and not isinstance(x, bool) and 0 <= x < 2**40 for x in numbers):
         raise ModelInvalid(f"tensor '{name}': malformed shape or offsets")
     if len(offsets) != 2 or len(shape) > 8 or not isinstance(dtype, str) or dtype not in _DTYPES:
         raise ModelInvalid(f"tensor '{name}': shape or dtype is not one a file can hold")
     begin, end = offsets
+    # Tensors without elements may not be huge in other directions.
+    if math.prod(size or 1 for size in shape) >= 2**40:
+        raise ModelInvalid(f"tensor '{name}': its shape is beyond reason")
     if math.prod(shape) * _DTYPES[dtype].itemsize != end - begin:
         raise ModelInvalid(f"tensor '{name}': its shape does not fit its {end - begin} bytes")
     return begin, end, name, tuple(shape)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _tensor_in(
+    room: memoryview, at: int, dtype: torch.dtype, shape: tuple[int, ...]
+) -> torch.Tensor:
+    """A tensor at an offset of ``room``, which it keeps alive."""
+    count = math.prod(shape)
+    if not count or not isinstance(room.obj, mmap.mmap):
+        # Little memory comes from the heap, where nothing is aligned as it should be.
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(room, dtype=dtype, count=count, offset=at).reshape(shape)
 
 
 def read(
@@ -143,8 +165,11 @@ def read(
         raise ModelInvalid(f"the file has {size} bytes, its header promises {8 + length + at}")
 
     tensors = {}
-    for _, _, name, shape in entries:
-        tensor = torch.empty(shape, dtype=_DTYPES[header[name]["dtype"]])
+    room = own_memory(sum(map(_aligned, (end - begin for begin, end, _, _ in entries))))
+    at = 0
+    for begin, end, name, shape in entries:
+        tensor = _tensor_in(room, at, _DTYPES[header[name]["dtype"]], shape)
+        at += _aligned(end - begin)
         view = _bytes_of(tensor)
         reader.fill(view)
         if tensor.dtype == torch.bool and tensor.numel() and max(view) > 1:
