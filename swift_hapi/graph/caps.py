@@ -24,7 +24,7 @@ class Caps:
     parameter_bytes: int = 4096 * MiB
     tensor_bytes: int = 1024 * MiB
     flops: float = 4e12
-    made: int = 20_000
+    made: int = 10_000
     constant_bytes: int = 64 * MiB
     constant_flops: float = 1e10
 

@@ -19,7 +19,7 @@ from swift_hapi.graph.ir import Graph, ModuleSpec, Node, Ref
 from swift_hapi.graph.modules import check_spec
 from swift_hapi.protocol.errors import ModelInvalid
 
-MAX_NODES = 10_000
+MAX_NODES = 5_000
 MAX_DEPTH = 8
 MAX_INT = 2**62
 

@@ -245,6 +245,14 @@ def _pieces(extractor: Extractor):
     return container.pieces(stored, codec.dumps(document).decode("ascii"))
 
 
+def extractor_bytes(extractor: Extractor) -> bytes:
+    """The file's bytes; for small ones.
+
+    :raises ModelInvalid: the graph has something a file cannot hold
+    """
+    return b"".join(_pieces(extractor))
+
+
 def save_extractor(extractor: Extractor, path: str | os.PathLike) -> str:
     """Write the file (to a temporary name in the same directory, then renamed).
 

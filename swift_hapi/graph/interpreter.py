@@ -7,8 +7,9 @@ import torch
 from swift_hapi.graph import aliasing, ir
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
+from swift_hapi.graph.failures import is_allocation_failure
 from swift_hapi.graph.program import Program
-from swift_hapi.protocol.errors import UndecodableSample
+from swift_hapi.protocol.errors import ModelInvalid, UndecodableSample
 
 #: images run in channels_last
 IMAGE_LAYOUT = (0, 2, 3, 1)
@@ -90,7 +91,15 @@ class Head:
             _check_ids(self._extractor, x)
             if x.dim() == 4:
                 x = _lay_out(x, IMAGE_LAYOUT)
-            return self._program(x.clone() if self._clone else x)
+            try:
+                return self._program(x.clone() if self._clone else x)
+            except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+                if is_allocation_failure(error):
+                    raise
+                # What a run without values cannot show: an index out of range, say.
+                raise ModelInvalid(
+                    f"the network does not run up to cut '{self.cut.name}': {str(error)[:200]}"
+                ) from error
 
 
 class Tail:
