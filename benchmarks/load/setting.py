@@ -109,7 +109,8 @@ class Setting:
         lines += [f"{name} = {value}" for name, value in options.items()]
         (self.cluster.dir / "etc" / "engine.conf").write_text("\n".join(lines) + "\n")
         previous = self.engine_pid
-        os.kill(previous, signal.SIGTERM)
+        # Whatever it still has under way is of no use to anybody.
+        os.kill(previous, signal.SIGKILL)
         self.wait_ready(previous)
 
     def wait_ready(self, previous: int | None = None) -> float:
