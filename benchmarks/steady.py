@@ -47,6 +47,9 @@ def config_of(network: Network, dataset: str, batch: int, **options) -> TrainCon
         "lr": 1e-3,
         "threads": 1,
         "decode_threads": 1,
+        # Small windows, so that few iterations are many windows.
+        "window": 2,
+        "prefetch": 4,
     }
     return TrainConfig(dataset, **values | options)
 
@@ -78,6 +81,20 @@ class Steady:
         return max(self.storage_core, network, self.compute_core)
 
 
+@dataclass(frozen=True)
+class _Mark:
+    """Sums up to a moment."""
+
+    at: float
+    batches: int
+    sums: dict[str, float]
+
+    def until(self, later: _Mark) -> Steady:
+        count = later.batches - self.batches
+        parts = {name: (later.sums[name] - start) / count for name, start in self.sums.items()}
+        return Steady(time=(later.at - self.at) / count, iterations=count, **parts)
+
+
 class Rig:
     """A network on the compute tier with a dataset on the storage tier, ready to be measured."""
 
@@ -105,9 +122,9 @@ class Rig:
         seconds: float = 0.6,
         longest: float = 12.0,
     ) -> Steady:
-        """:param iterations: at least so many, and ``seconds``, are measured; no more than
-        ``longest`` seconds and two iterations where those take long"""
-        config, occupancy = self.config, self.pipeline.store.occupancy
+        """:param iterations: at least so many, and ``seconds``, are measured; whole windows, but
+        no more of them once ``longest`` seconds are over"""
+        config = self.config
         windows = [
             window
             for epoch in range(200)
@@ -118,37 +135,48 @@ class Rig:
             self.parts.dataset, windows,
             lambda epoch: training_transform(config.transform, config.seed, epoch), router,
         )  # fmt: skip
+        period = self.period
         with batches_ as loader:
             batches = itertools.chain.from_iterable(loader.epoch() for _ in range(200))
-            begun = start = before = None
+            start: _Mark | None = None
+            begun = time.perf_counter()
             for done, batch in enumerate(batches):
-                if done == 0:
-                    begun = time.perf_counter()
-                if done == _FILL:
-                    start, before = time.perf_counter(), occupancy.now()
-                    decoded = self.parts.timings.cpu().get("decode", 0.0)
-                    cores = busy_cores()
-                    received = self.pipeline.store.counters.snapshot()
+                # Whole windows from arrival to arrival: batches of a window come together.
+                if done and done % period == 0 and done >= _FILL:
+                    mark = self._mark(done)
+                    if start is None:
+                        start = mark
+                    else:
+                        took, count = mark.at - start.at, done - start.batches
+                        late = time.perf_counter() - begun > longest
+                        if late or (count >= iterations and took >= seconds):
+                            return start.until(mark)
                 self.step(batch, done)
-                if start is not None:
-                    took, count = time.perf_counter() - start, done + 1 - _FILL
-                    enough = count >= iterations and took >= seconds
-                    if enough or (count >= 2 and time.perf_counter() - begun > longest):
-                        break
-            moment = occupancy.now().since(before)
-            came = self.pipeline.store.counters.snapshot() - received
-            used = [seconds / count for seconds in busy_cores()]
-            cores = [seconds / count for seconds in cores]
-        return Steady(
-            took / count,
-            moment.busy[STORAGE] / count,
-            moment.busy[NETWORK] / count,
-            moment.busy[FETCH] / count,
-            moment.busy[COMPUTE] / count,
-            (self.parts.timings.cpu().get("decode", 0.0) - decoded) / count,
-            *(now - then for now, then in zip(used, cores, strict=True)),
-            count,
-            came.bytes_received / count,
+        raise RuntimeError("the benchmark's dataset ended")
+
+    @property
+    def period(self) -> int:
+        """Batches after which windows and batches begin together again."""
+        config = self.config
+        window = config.window * round(self.parts.dataset.samples / len(self.parts.dataset.shards))
+        return math.lcm(window, config.batch_size) // config.batch_size
+
+    def _mark(self, batches: int) -> _Mark:
+        storage, compute = busy_cores()
+        moment = self.pipeline.store.occupancy.now()
+        return _Mark(
+            moment.at,
+            batches,
+            {
+                "storage": moment.busy[STORAGE],
+                "network": moment.busy[NETWORK],
+                "coming": moment.busy[FETCH],
+                "compute": moment.busy[COMPUTE],
+                "decode": self.parts.timings.cpu().get("decode", 0.0),
+                "storage_core": storage,
+                "compute_core": compute,
+                "bytes": self.pipeline.store.counters.snapshot().bytes_received,
+            },
         )
 
     def first_losses(self, candidate: Candidate, steps: int) -> list[float]:

@@ -77,6 +77,7 @@ class Router:
         self._begin: Moment | None = None
         self._end: Moment | None = None
         self._brought = Brought()
+        self._cold = 0
         self._strays: list[tuple[str, Brought]] = []
 
     @property
@@ -89,12 +90,17 @@ class Router:
                 self._readers[route] = self._make(route)
             return self._readers[route]
 
-    def switch(self, route: str) -> None:
-        """Read what follows by ``route``; shards under way come as they were asked for."""
+    def switch(self, route: str, warm_up: int = 0) -> None:
+        """Read what follows by ``route``; shards under way come as they were asked for.
+
+        :param warm_up: so many shards are no part of the stretch that begins: the first ones meet
+            a tier that has never computed this
+        """
         self.reader(route)
         with self._lock:
             self._route = route
             self._once = None
+            self._cold = warm_up
             self._restart()
 
     def once(self, route: str) -> None:
@@ -165,7 +171,8 @@ class Router:
             if self._begin is None:
                 self._restart()
             return
-        if self._begin is None:
+        if self._begin is None or self._cold:
+            self._cold = max(0, self._cold - 1)
             self._restart()
             return
         self._brought.add(samples, cpu)

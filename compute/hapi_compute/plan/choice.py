@@ -100,8 +100,9 @@ class Chooser:
             raise ValueError("there are no candidates to choose from")
         self.demands = dict(demands)
         self.setting = setting
-        self._bandwidth = Tracked(bandwidth)
-        self._factors = {part: Tracked(1.0) for part in (*_PARTS, "client")}
+        # The profile was a measurement too: a first one that is far from it is not believed yet.
+        self._bandwidth = Tracked(bandwidth, trusted=True)
+        self._factors = {part: Tracked(1.0, trusted=True) for part in (*_PARTS, "client")}
         self._margin = margin
         self._trials = self._trials_left = trials
         #: measured over modelled time, by candidate
@@ -174,7 +175,8 @@ class Chooser:
         if seen.client is not None:
             alone = self.stages(name).client / self._factors["client"].value
             changed |= self._factors["client"].add(max(1.0, seen.client / alone), noise)
-        if seen.time is not None:
+        if seen.time is not None and not (self._unsettled() and name not in self._ratios):
+            # Else the time would be held against a model that is about to change.
             self._time(name, seen.time, noise)
         if changed:
             self._trials_left = self._trials
@@ -195,7 +197,7 @@ class Chooser:
         best, here = self._best(found), found[self.current]
         if not here.measured:
             return self._stay(found, "not measured yet")
-        if self._unsettled():
+        if self._unsettled() or self._ratios[here.name].doubtful:
             return self._stay(found, "the last measurement was far off; the next one will tell")
         if best.name != here.name and 1 - best.time / here.time > self._needed(best, here):
             why = f"{_ms(best.time)} per iteration instead of {_ms(here.time)}"
@@ -203,8 +205,7 @@ class Chooser:
         return self._try_out(here, found) or self._stay(found, f"{_ms(here.time)} measured")
 
     def _unsettled(self) -> bool:
-        tracked = [self._bandwidth, *self._factors.values(), self._ratios[self.current]]
-        return any(each.doubtful for each in tracked)
+        return any(each.doubtful for each in (self._bandwidth, *self._factors.values()))
 
     def _needed(self, best: Estimate, here: Estimate) -> float:
         """The gain that is worth a move."""

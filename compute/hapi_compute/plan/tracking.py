@@ -20,11 +20,14 @@ def far(ratio: float, noise: float) -> bool:
 
 
 class Tracked:
-    """:param value: what is believed before anything was measured; positive"""
+    """:param value: what is believed before anything was measured; positive
+    :param trusted: a first measurement that is far from it must be confirmed
+    """
 
-    def __init__(self, value: float):
+    def __init__(self, value: float, trusted: bool = False):
         self.value = value
         self.count = 0
+        self._trusted = trusted
         self._odd: float | None = None
 
     def add(self, measured: float, noise: float) -> bool:
@@ -32,7 +35,7 @@ class Tracked:
 
         :param noise: part by which measurements usually differ
         """
-        if self.count == 0:
+        if self.count == 0 and not (self._trusted and far(measured / self.value, noise)):
             self.value, self.count = measured, 1
             return False
         if far(measured / self.value, noise):

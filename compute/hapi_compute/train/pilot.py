@@ -92,6 +92,8 @@ class Pilot:
         self._clock = clock
         self._told = dict.fromkeys((NETWORK, STORAGE), clock())
         self._looked = False
+        #: candidates that the storage tier has computed before in this run
+        self._warm = {plan.candidate.name}
 
     def after(self, step: int, batch: Batch, seconds: float) -> None:
         """An iteration is done.
@@ -161,13 +163,19 @@ class Pilot:
                 plan.bandwidth,
             )
         )
-        self._router.switch(name)
+        self._router.switch(name, warm_up=self._in_flight)
+        self._warm.add(name)
         self._watch.restart()
         self._moved(plan.candidate)
 
     def _look_at_strays(self) -> None:
         for name, brought in self._router.strays():
             if self._chooser is None or brought.fallbacks:
+                continue
+            if name != RAW and name not in self._warm:
+                # The first time of all is slower than any other.
+                self._warm.add(name)
+                self._router.once(name)
                 continue
             seen = single(brought, name == RAW)
             self._note(seen)

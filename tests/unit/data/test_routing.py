@@ -98,6 +98,15 @@ def test_a_stretch_is_of_one_route_alone(router, ways):
     assert (stretch.route, stretch.brought.shards) == ("bb", 1)
 
 
+def test_the_first_shards_of_a_new_route_warm_it_up(router):
+    router.switch("bb", warm_up=2)
+    read(router)
+    read(router)
+    assert router.stretch() is None
+    read(router)
+    assert router.stretch().brought.shards == 1
+
+
 def test_a_stray_interrupts_a_stretch(router):
     router.restart()
     read(router)

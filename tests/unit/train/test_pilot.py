@@ -109,7 +109,7 @@ class Routes:
     def restart(self):
         pass
 
-    def switch(self, name):
+    def switch(self, name, warm_up=0):
         self.switched.append(name)
 
     def once(self, name):
@@ -146,6 +146,8 @@ def fly(flight, batches=6, cut="cut"):
 def test_a_slow_pushdown_is_left_for_raw(flight):
     flight.routes.found = stretch(fetch=80.0, storage=79.0, seconds=81.0)
     fly(flight)
+    assert flight.routes.switched == []  # Far from what was expected: once is not believed.
+    fly(flight)
     assert flight.routes.switched == ["raw"] and flight.plan.mode == "raw"
     (move,) = flight.plan.history
     assert move.split == "raw" and move.measured["cut"] == pytest.approx(8.0)
@@ -176,14 +178,15 @@ def test_a_silent_network_is_looked_at_now_and_then(flight):
     flight.pilot.after(2, batch("cut"), 0.05)
     assert flight.routes.looks == ["raw"]
     brought = Brought(shards=1, samples=8, requests=1, bytes=400_000, sent=0.1)
-    flight.routes.stray = [("raw", brought)]
-    flight.pilot.after(3, batch("cut"), 0.05)
+    for step in (3, 4):
+        flight.routes.stray = [("raw", brought)]
+        flight.pilot.after(step, batch("cut"), 0.05)
     assert flight.pilot._chooser.bandwidth == pytest.approx(4e6)
 
 
 def test_the_storage_tier_is_looked_at_soon_from_raw(flight):
     flight.routes.found = stretch(fetch=80.0, storage=79.0, seconds=81.0)
-    fly(flight)
+    fly(flight, 12)
     assert flight.plan.mode == "raw"
     flight.routes.found = None
     flight.clock.now += 0.1
