@@ -73,7 +73,8 @@ def demands(
 
     :param storage: None where nothing was or can be computed there; push-downs are left out then
     :param sizes: bytes of one sample at each cut, in float32
-    :param threads: torch's, with a push-down; ``raw_threads``: without
+    :param threads: torch's, with a push-down and while profiling; ``raw_threads``: without, where
+        time is taken to grow as threads get fewer
     """
     found = {}
     for candidate in candidates:
@@ -84,7 +85,7 @@ def demands(
                 bytes=objects.bytes,
                 receive=objects.receiving(objects.bytes),
                 decode=compute.decode,
-                compute=compute.frozen + compute.train,
+                compute=(compute.frozen + compute.train) * threads / raw_threads,
                 threads=raw_threads,
             )
         elif storage is not None:

@@ -87,5 +87,20 @@ class Report:
             f"received {self.counts.bytes_received / 1e6:.2f} MB in {self.counts.requests} "
             f"requests; {self.counts.retries} retries, {self.fallbacks} shards read raw instead"
         )
-        lines.append(f"split {self.plan.split}: {self.plan.reason}")
+        if self.seconds_by_kind:
+            spent = ", ".join(f"{kind} {s:.1f}" for kind, s in self.seconds_by_kind.items())
+            lines.append(f"seconds of training, each counted once: {spent}")
+        lines += self._planned()
         return "\n".join(lines)
+
+    def _planned(self) -> list[str]:
+        """The plan, how it moved, and what was predicted and measured of what ran."""
+        plan = self.plan
+        lines = [f"split {plan.split}: {plan.reason}"]
+        for move in plan.history:
+            lines.append(f"  from step {move.step + 1} on {move.split}: {move.reason}")
+        for name, seconds in plan.measured.items():
+            first = plan.first.get(name)
+            said = "" if first is None else f", {first * 1e3:.1f} ms predicted at first"
+            lines.append(f"  {name}: {seconds * 1e3:.1f} ms per iteration measured{said}")
+        return lines
