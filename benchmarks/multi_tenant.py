@@ -151,7 +151,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one and two trainers")
     parser.add_argument("--network", default="resnet18")
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--photos", type=int, default=96)
+    parser.add_argument("--photos", type=int, default=64)
     parser.add_argument("--shard", type=int, default=8, help="photos in a shard (8)")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--ratio", type=float, default=1.0, help="r of one trainer (1)")
