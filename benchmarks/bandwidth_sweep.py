@@ -47,12 +47,12 @@ def run_sweep(the: Rig, hosts: Hosts, photo_bytes: float, args) -> list[dict]:
         bandwidth = ratio * photo_bytes * the.samples_per_second
         hosts.set_rate(bandwidth)
         job = Job(the.parts, the.pipeline, Silent())
-        plan = job.train().plan
+        chosen = job.candidates[job.train().plan.settled]
         freeze = Candidate(the.parts.extractor.cuts_for(the.parts.input_shape)[-1])
         raw, at_freeze, ours = (
-            the.measure(each) for each in (Candidate(None), freeze, plan.candidate)
+            the.measure(each) for each in (Candidate(None), freeze, chosen)
         )
-        again = the.measure(plan.candidate)
+        again = the.measure(chosen)
         cases.append(
             {
                 "part": "sweep",
@@ -61,7 +61,7 @@ def run_sweep(the: Rig, hosts: Hosts, photo_bytes: float, args) -> list[dict]:
                 "raw_s": raw.time,
                 "freeze_s": at_freeze.time,
                 "ours_s": (ours.time + again.time) / 2,
-                "chosen": plan.candidate.name,
+                "chosen": chosen.name,
                 "raw_bytes": raw.bytes,
                 "ours_bytes": ours.bytes,
                 "noise": abs(ours.time - again.time) / (ours.time + again.time),

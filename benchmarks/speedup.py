@@ -67,7 +67,7 @@ def run_case(the: Rig, tensors: Rig, hosts: Hosts, ratio: float, photo_bytes: fl
     steady = statistics.median(epochs[-args.last :])
     plan = report.plan
     link = link_times(plan, the.config.batch_size, bandwidth if hosts.limited else math.inf)
-    everything = interleaved(the, job.candidates, link, plan.candidate.name, args.turns)
+    everything = interleaved(the, job.candidates, link, plan.settled, args.turns)
     times = link | {
         name: statistics.median(s.time for s in all_) for name, all_ in everything.items()
     }
@@ -76,7 +76,7 @@ def run_case(the: Rig, tensors: Rig, hosts: Hosts, ratio: float, photo_bytes: fl
     offline = statistics.median(
         tensors.measure(Candidate(None)).time for _ in range(min(args.turns, 2))
     )
-    chosen = plan.candidate.name
+    chosen = plan.settled
     best = min(everything, key=times.get)
     serial = the.serial(job.candidates[chosen])
     ours = everything[chosen][-1]

@@ -137,7 +137,7 @@ def run_case(the: Rig, hosts: Hosts, ratio: float, photo_bytes: float, args) -> 
     job = Job(the.parts, the.pipeline, Silent())
     report = job.train()
     plan = report.plan
-    case.chosen = plan.candidate.name
+    case.chosen = plan.settled
     case.first = min(plan.first, key=plan.first.get)
     case.predicted = {name: found.time for name, found in plan.estimates.items()}
     case.link = link_times(plan, config.batch_size, case.bandwidth if hosts.limited else math.inf)

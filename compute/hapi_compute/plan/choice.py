@@ -110,6 +110,8 @@ class Chooser:
         self._returns: dict[str, int] = {}
         self._spread: deque[float] = deque(maxlen=_RECENT)
         self.current = self._best(self.estimates()).name
+        #: :attr:`current` without a trial that is not over
+        self.settled = self.current
 
     @property
     def bandwidth(self) -> float:
@@ -202,6 +204,7 @@ class Chooser:
         if best.name != here.name and 1 - best.time / here.time > self._needed(best, here):
             why = f"{_ms(best.time)} per iteration instead of {_ms(here.time)}"
             return self._move(best, self._runner_up(found, best.name), why)
+        self.settled = here.name
         return self._try_out(here, found) or self._stay(found, f"{_ms(here.time)} measured")
 
     def _unsettled(self) -> bool:
@@ -234,6 +237,8 @@ class Chooser:
         if to.measured:
             self._returns[to.name] = self._returns.get(to.name, 0) + 1
         self.current = to.name
+        if not trial:
+            self.settled = to.name
         return Decision(to.name, runner_up, reason, trial)
 
     def _stay(self, found: dict[str, Estimate], reason: str) -> Decision:

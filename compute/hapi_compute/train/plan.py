@@ -33,6 +33,7 @@ class Move:
 class Plan:
     """``candidate`` is what runs now; ``sizes`` candidate to bytes per sample on the wire.
 
+    ``settled`` is the candidate to stay with as far as is known: not one that is being tried.
     ``estimates`` as of the end, ``first`` candidate to seconds of an iteration as predicted
     before anything ran. ``measured`` has, for what ran, seconds of an iteration.
     """
@@ -41,6 +42,7 @@ class Plan:
     reason: str
     sizes: dict[str, float] = field(default_factory=dict)
     runner_up: str | None = None
+    settled: str | None = None
     estimates: dict[str, Estimate] = field(default_factory=dict)
     first: dict[str, float] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class Plan:
         """Copy what ``chooser`` knows."""
         self.estimates = chooser.estimates()
         self.bandwidth = chooser.bandwidth
+        self.settled = chooser.settled
 
     def to_dict(self) -> dict:
         return {
@@ -72,6 +75,7 @@ class Plan:
             "candidate": self.candidate.name,
             "reason": self.reason,
             "runner_up": self.runner_up,
+            "settled": self.settled or self.candidate.name,
             "bytes_per_sample": {k: round(v, 1) for k, v in self.sizes.items()},
             "bandwidth": self.bandwidth,
             "candidates": [self._row(name) for name in self.estimates],
