@@ -38,7 +38,8 @@ def kills(setting: Setting, network: str, count: int) -> tuple[list[dict], dict]
     began = time.monotonic()
     for _ in range(count):
         setting.wait_ready()
-        time.sleep(rng.uniform(0.0, 0.5))
+        # Anywhere between the first answers and the middle of the load.
+        time.sleep(rng.uniform(0.3, 2.0))
         pid = setting.engine_pid
         os.kill(pid, signal.SIGKILL)
         setting.wait_ready(pid)

@@ -7,6 +7,7 @@ request only; the others go on without it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from swift_hapi.engine import buffers
+from swift_hapi.engine.buffers import Scratch
 from swift_hapi.engine.device import AllocationFailed, Device
 from swift_hapi.engine.job import Job
 from swift_hapi.engine.workers import Workers, call
@@ -48,15 +49,21 @@ class Cost:
     decode: float
 
 
-def batch_array(size: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+@contextlib.contextmanager
+def batch_array(
+    scratch: Scratch, size: int, shape: tuple[int, ...], dtype: np.dtype
+) -> Iterator[np.ndarray]:
     """[size, *shape]; images lie in memory with their channels last.
 
     :raises OSError: there is no memory (ENOMEM)
     """
     if len(shape) != _IMAGE:
-        return buffers.array((size, *shape), dtype)
+        with scratch.array((size, *shape), dtype) as batch:
+            yield batch
+        return
     channels, height, width = shape
-    return buffers.array((size, height, width, channels), dtype).transpose(0, 3, 1, 2)
+    with scratch.array((size, height, width, channels), dtype) as batch:
+        yield batch.transpose(0, 3, 1, 2)
 
 
 def _decode(row: np.ndarray, slot: Slot) -> None:
@@ -151,9 +158,10 @@ def _infer(
 async def run_batch(
     workers: Workers,
     device: Device,
+    scratch: Scratch,
     slots: list[Slot],
     head: Awaitable[Head | None],
-    before: Awaitable[None],
+    before: asyncio.Future[None] | None,
     padded: int = 0,
     sample_bytes: int = 0,
 ) -> Cost:
@@ -161,23 +169,24 @@ async def run_batch(
 
     :param slots: all of one lane
     :param head: the network, maybe still being loaded; None gives the decoded input
-    :param before: done when the lane's previous micro-batch has been through here
+    :param before: done when the lane's previous micro-batch has been through here, if there is one
     :param padded: rows to run in any case; what is beyond the samples is zeros
     :param sample_bytes: what the network needs for each row
     :raises AllocationFailed: there is not enough memory; nothing has been handed out
     :raises HapiError: no sample can be had from ``head``
     """
+    work = slots[0].job.work
+    size = max(len(slots), padded)
     try:
-        return await _run(workers, device, slots, head, before, padded, sample_bytes)
+        with batch_array(scratch, size, work.in_shape, work.in_dtype) as batch:
+            return await _run(workers, device, batch, slots, head, before, padded, sample_bytes)
     except (MemoryError, RuntimeError, OSError) as error:
         if is_allocation_failure(error):
             raise AllocationFailed(str(error)) from error
         raise
 
 
-async def _run(workers, device, slots, head, before, padded, sample_bytes) -> Cost:
-    work = slots[0].job.work
-    batch = batch_array(max(len(slots), padded), work.in_shape, work.in_dtype)
+async def _run(workers, device, batch, slots, head, before, padded, sample_bytes) -> Cost:
     turns = iter(range(len(slots)))
     threads = min(workers.decoders, len(slots))
     decoding = [
@@ -188,7 +197,8 @@ async def _run(workers, device, slots, head, before, padded, sample_bytes) -> Co
         await asyncio.gather(*decoding)
         network = await head
         # Faults are told in the order of the samples, whatever threads did.
-        await before
+        if before is not None:
+            await asyncio.shield(before)
     finally:
         await asyncio.gather(*decoding, return_exceptions=True)
     decoded = 0.0

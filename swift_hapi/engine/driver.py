@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable
 
+from swift_hapi.engine.buffers import Scratch
 from swift_hapi.engine.compute import AllocationFailed, Cost, Slot, run_batch
 from swift_hapi.engine.control import (
     Answer,
@@ -94,6 +95,7 @@ class Driver:
         self._weights = weights
         self._observe = observe
         self._clock = clock
+        self._scratch = Scratch()
         self._doors: dict[str, asyncio.Future[None]] = {}
         self._jobs: dict[str, tuple[Job, Lane]] = {}
         self._flights: set[asyncio.Task] = set()
@@ -259,9 +261,10 @@ class Driver:
                 cost = await run_batch(
                     self._workers,
                     self._device,
+                    self._scratch,
                     slots,
                     head,
-                    _after(before),
+                    before,
                     lane.padded,
                     lane.sample_bytes,
                 )
@@ -316,11 +319,6 @@ class Driver:
         lost = self.controller.batch_failed(batch, self._clock())
         self._give_up(lost, "not even one sample gets the memory it needs")
         self._look_for_weights(lane)
-
-
-async def _after(before: asyncio.Future[None] | None) -> None:
-    if before is not None:
-        await asyncio.shield(before)
 
 
 def _refusal(verdict: Verdict) -> HapiError:

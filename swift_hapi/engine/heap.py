@@ -57,14 +57,15 @@ class Heap:
         self._limit = resident() + self._budget
 
     def make_room(self, nbytes: int) -> None:
-        """Before ``nbytes`` are allocated, most of which should fit into what the heap keeps."""
+        """Before ``nbytes`` are allocated, of which no more than half need to fit into what the
+        heap keeps."""
         if self._limit is None or self._trim is None:
             return
         now = resident()
         if now + nbytes <= self._limit:
             return
         kept = self._mallinfo().fordblks
-        if now + max(0, nbytes - kept) > self._limit:
+        if now + max(nbytes // 2, nbytes - kept) > self._limit:
             self._trim(0)
             self.trims += 1
             LOG.debug("returned %d bytes of the heap", now - resident())

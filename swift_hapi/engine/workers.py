@@ -17,8 +17,9 @@ import torch
 
 T = TypeVar("T")
 _IO_THREADS = 4
-#: By how much decoding yields to the network: one slow member holds up torch's whole team.
-_DECODE_NICE = 3
+#: By how much decoding yields to the network: one slow member holds up torch's whole team, and two
+#: that take turns on one core wash each other's data out of its cache.
+_DECODE_NICE = 10
 
 
 async def call(executor: Executor, function: Callable[..., T], *args) -> T:

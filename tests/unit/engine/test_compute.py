@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from swift_hapi.engine.buffers import Scratch
 from swift_hapi.engine.compute import AllocationFailed, Slot, batch_array, run_batch
 from swift_hapi.engine.device import Device
 from swift_hapi.engine.job import Job, Work
@@ -57,7 +58,7 @@ async def done(value=None):
 
 
 def run(workers, slots, head=means, padded=0):
-    return run_batch(workers, Device("cpu"), slots, done(head), done(), padded)
+    return run_batch(workers, Device("cpu"), Scratch(), slots, done(head), None, padded)
 
 
 def test_rows_go_to_their_requests(workers):
@@ -105,12 +106,8 @@ def test_faults_are_told_in_order(workers):
     async def story():
         both = job("a", [None, None])
         before = asyncio.get_running_loop().create_future()
-
-        async def waits():
-            await before
-
         late = asyncio.create_task(
-            run_batch(workers, Device("cpu"), slots(both, 1), done(means), waits())
+            run_batch(workers, Device("cpu"), Scratch(), slots(both, 1), done(means), before)
         )
         await run(workers, slots(both, 0))
         before.set_result(None)
@@ -224,30 +221,41 @@ def test_a_real_allocation_failure_is_recognised():
 
 
 def test_images_are_decoded_into_the_layout_that_networks_want():
-    batch = batch_array(2, (3, 8, 6), FLOAT)
-    assert batch.shape == (2, 3, 8, 6)
-    assert torch.from_numpy(batch).is_contiguous(memory_format=torch.channels_last)
-    assert batch_array(2, (7,), np.dtype(np.int64)).shape == (2, 7)
+    scratch = Scratch()
+    with batch_array(scratch, 2, (3, 8, 6), FLOAT) as batch:
+        assert batch.shape == (2, 3, 8, 6)
+        assert torch.from_numpy(batch).is_contiguous(memory_format=torch.channels_last)
+    with batch_array(scratch, 2, (7,), np.dtype(np.int64)) as batch:
+        assert batch.shape == (2, 7) and batch.dtype == np.int64
+
+
+def test_scratch_is_used_again_but_not_twice_at_once():
+    scratch, shape = Scratch(), (1 << 20,)
+    with scratch.array(shape, FLOAT) as one, scratch.array(shape, FLOAT) as other:
+        assert not np.shares_memory(one, other)
+    with scratch.array((5,), FLOAT) as small:
+        assert np.shares_memory(small, one) or np.shares_memory(small, other)
 
 
 def test_decoding_goes_on_beside_the_network(workers):
     """The network waits for the decoding of the next micro-batch: only works if both overlap."""
     decoded, may_decode = threading.Event(), threading.Event()
 
-    def head(batch):
+    def slow(batch):
         may_decode.set()
         assert decoded.wait(60)
         return means(batch)
 
+    async def told():
+        decoded.set()
+        return means
+
     async def story():
         first, second = job("a", [1]), job("b", [2])
-        running = asyncio.create_task(run(workers, slots(first), head))
+        running = asyncio.create_task(run(workers, slots(first), slow))
         await asyncio.to_thread(may_decode.wait, 60)
-
-        async def tells():
-            decoded.set()
-
-        await run_batch(workers, Device("cpu"), slots(second), done(means), tells())
+        # Its head is asked for when its samples are decoded.
+        await run_batch(workers, Device("cpu"), Scratch(), slots(second), told(), None)
         await running
 
     asyncio.run(asyncio.wait_for(story(), 60))
