@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import torch
 
 from swift_hapi.engine.budget import host_memory
@@ -83,3 +85,10 @@ class Device:
         """Give back what the device's allocator keeps for later."""
         if self.kind == "cuda":
             torch.cuda.empty_cache()
+
+    def relieve(self) -> None:
+        """After a failed allocation: give back everything that is not in use. Blocking."""
+        gc.collect()  # errors hold on to the frames, and so the tensors, they passed through
+        self.release()
+        if self.heap is not None:
+            self.heap.give_back()

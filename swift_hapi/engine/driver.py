@@ -32,7 +32,7 @@ from swift_hapi.engine.device import Device
 from swift_hapi.engine.job import Job
 from swift_hapi.engine.model_files import ModelFile
 from swift_hapi.engine.weights import Weights
-from swift_hapi.engine.workers import Workers
+from swift_hapi.engine.workers import Workers, call
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.protocol.errors import (
     EngineBusy,
@@ -254,7 +254,7 @@ class Driver:
         self._pump()
 
     async def _fly(self, batch: Batch, slots: list[Slot], lane: Lane, before, through) -> None:
-        cost = Cost(0.0, 0.0)
+        cost, shortage = Cost(0.0, 0.0), None
         try:
             head = asyncio.ensure_future(self._head(lane))
             try:
@@ -272,8 +272,7 @@ class Driver:
                 head.cancel()
                 await asyncio.gather(head, return_exceptions=True)
         except AllocationFailed as error:
-            self._failed(batch, lane, str(error))
-            return
+            shortage = str(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, its requests must hear of it
             for job in {id(slot.job): slot.job for slot in slots}.values():
                 job.fail(error)
@@ -281,7 +280,12 @@ class Driver:
             through.set_result(None)
             if self._last.get(batch.lane) is through:
                 del self._last[batch.lane]
-        self._done(batch, lane, cost)
+        if shortage is None:
+            self._done(batch, lane, cost)
+            return
+        # Only now that the error is gone, with all that it was raised among.
+        await call(self._workers.infer, self._device.relieve)
+        self._failed(batch, lane, shortage)
 
     async def _head(self, lane: Lane):
         """:raises ModelNotFound: the file is gone or damaged: the filter may send it anew"""

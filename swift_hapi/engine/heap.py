@@ -9,10 +9,8 @@ for both that is of no concern; when it has not, the pages between are returned.
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 
-LOG = logging.getLogger(__name__)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -66,6 +64,10 @@ class Heap:
             return
         kept = self._mallinfo().fordblks
         if now + max(nbytes // 2, nbytes - kept) > self._limit:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """Return what the heap keeps and does not use."""
+        if self._trim is not None:
             self._trim(0)
             self.trims += 1
-            LOG.debug("returned %d bytes of the heap", now - resident())

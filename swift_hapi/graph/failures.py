@@ -14,6 +14,7 @@ _OUT_OF_MEMORY = (
     "out of memory",
     "bad_alloc",
     "could not create a memory object",
+    "could not create a primitive",
 )
 
 

@@ -206,7 +206,8 @@ def test_allocation_failures_are_told_apart(workers):
         (OSError(12, "Cannot allocate memory"), True),
         (OSError(2, "No such file"), False),
         (RuntimeError("std::bad_alloc"), True),
-        (RuntimeError("could not create a primitive"), False),
+        (RuntimeError("could not create a primitive"), True),
+        (RuntimeError("shapes cannot be multiplied"), False),
         (ValueError("out of memory"), False),
     ],
 )

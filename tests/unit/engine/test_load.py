@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
@@ -156,6 +157,29 @@ def test_answer_that_is_not_taken(narrow, models):
         answer = request.answer()
     assert answer.status == 200
     assert len(answer.body) < int(answer.headers["Content-Length"])
+
+
+def test_memory_that_cannot_be_had_makes_micro_batches_smaller(narrow, models):
+    """The kernel refuses what the budget would allow."""
+    headers = feature_headers(models[0].digest, X_Hapi_Transform="crop=320")
+    body = shard(24)
+    before = narrow.status()["allocation_failures"]
+    pid = narrow.process.pid
+    with open(f"/proc/{pid}/statm") as file:
+        size = int(file.read().split()[0]) * resource.getpagesize()
+    unlimited = resource.prlimit(pid, resource.RLIMIT_AS)
+    resource.prlimit(pid, resource.RLIMIT_AS, (size + (96 << 20), unlimited[1]))
+    try:
+        answer = post(narrow, body, headers)
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_AS, unlimited)
+    assert answer.status == 200, answer.body
+    assert narrow.status()["allocation_failures"] > before
+    assert int(answer.headers["X-Hapi-Batch-Size"]) < 24
+    narrow.wait_until(narrow.idle)
+    features = payload.decode(answer.body).features
+    again = payload.decode(post(narrow, body, headers).body).features
+    assert np.abs(features - again).max() <= 1e-5 * np.abs(again).max()
 
 
 @pytest.mark.parametrize(
