@@ -306,7 +306,7 @@ def test_too_large_an_object(engine, models):
         (b"", 415, "unsupported-format"),
         (b"just some text", 415, "unsupported-format"),
         (b"GIF89a" + bytes(2000), 415, "unsupported-format"),
-        (shard(4)[:3000], 415, "unsupported-format"),
+        (shard(4)[:2000], 415, "unsupported-format"),
         (shard(41), 413, "too-large"),
         (jpeg(1)[:500], 422, "undecodable-sample"),
         (npy(np.zeros((3, 64, 64), np.float32)), 400, "bad-transform"),
