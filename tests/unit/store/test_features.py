@@ -92,7 +92,7 @@ def test_every_echo_is_compared(changes):
         features(index=(0, 2, 1)),
         features(index=(0, 1, 3)),
         features(index=(0, 1, 2), errors=(1,)),
-        features(dtype=np.float64),
+        features(dtype=np.int64),
     ],
 )
 def test_payload_must_be_what_was_asked_for(content):
