@@ -200,3 +200,44 @@ def test_placement():
 def test_senseless_values_are_refused(make):
     with pytest.raises(ValueError):
         make()
+
+
+def timed(seconds_each: float, size: int = 32, times: int = 8) -> Lane:
+    lane = Lane(spec(b_min=4, b_max=32, sample_seconds=seconds_each), 1, 0, batch_seconds=0.4)
+    for _ in range(times):
+        lane.measured(size, size * seconds_each, None)
+    return lane
+
+
+@pytest.mark.parametrize(
+    "seconds_each, limit",
+    [(0.001, 32), (0.0125, 32), (0.02, 20), (0.024, 16), (0.09, 4), (9.0, 4)],
+)
+def test_a_micro_batch_takes_no_longer_than_it_should(seconds_each, limit):
+    assert timed(seconds_each).limit == limit
+
+
+def test_one_stutter_counts_for_little():
+    lane = timed(0.01)
+    lane.measured(32, 32 * 0.05, None)  # by itself it would allow 8
+    assert lane.limit == 16
+    for _ in range(8):
+        lane.measured(lane.limit, lane.limit * 0.01, None)
+    assert lane.limit == 32
+    slow = timed(0.05)
+    assert slow.limit == 8
+    slow.measured(8, 8 * 0.001, None)
+    assert slow.limit == 8
+
+
+def test_a_lane_that_gets_faster_gets_larger_micro_batches():
+    lane = timed(0.05)
+    for _ in range(20):
+        lane.measured(lane.limit, lane.limit * 0.01, None)
+    assert lane.limit == 32
+
+
+def test_memory_may_say_less_than_time():
+    lane = timed(0.001)
+    lane.failed(16, 1.25)
+    assert lane.limit == 8
