@@ -123,8 +123,8 @@ class Engine:
         """Open the model directories, use torch once; the engine is ready then."""
         await call(self.workers.io, self.files.cached.open)
         await self.rescan()
-        head = await call(self.workers.load, tiny_head)
-        await call(self.workers.infer, first_forward, head)
+        head = await call(self.workers.load, tiny_head, self.device)
+        await call(self.workers.infer, first_forward, self.device, head)
         if self.device.kind == "cpu":
             self.device.heap = self.heap
             self.heap.settle()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from swift_hapi.engine.device import Device
 from swift_hapi.graph import ir
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.interpreter import Head
@@ -18,8 +19,9 @@ from swift_hapi.graph.modules import spec_of
 _SHAPE = (3, 32, 32)
 
 
-def tiny_head() -> Head:
-    """A small network of the usual layers, gone through all that a loaded file goes through."""
+def tiny_head(device: Device) -> Head:
+    """A small network of the usual layers, gone through all that a loaded file goes through.
+    Blocking."""
     layers = {
         "conv": nn.Conv2d(3, 8, 3),
         "norm": nn.BatchNorm2d(8),
@@ -35,9 +37,9 @@ def tiny_head() -> Head:
     extractor = Extractor(ir.Graph(tuple(nodes), specs, nodes[-1].name), tensors, _SHAPE)
     last = extractor.cuts[-1]
     per_sample_bytes(extractor, last)
-    return Head(extractor, last)
+    return Head(device.take(extractor), last)
 
 
-def first_forward(head: Head) -> None:
-    """Start the thread team and oneDNN in the thread that runs this."""
-    head(torch.zeros(2, *_SHAPE))
+def first_forward(device: Device, head: Head) -> None:
+    """Start the thread team, and oneDNN or CUDA, in the thread that runs this. Blocking."""
+    device.run(head, torch.zeros(2, *_SHAPE))
