@@ -29,11 +29,10 @@ from swift_hapi.engine.control import (
     What,
 )
 from swift_hapi.engine.device import Device
-from swift_hapi.engine.job import Job
-from swift_hapi.engine.model_files import ModelFile
+from swift_hapi.engine.job import Extracted, Job
+from swift_hapi.engine.lane import Lane
 from swift_hapi.engine.weights import Weights
 from swift_hapi.engine.workers import Workers, call
-from swift_hapi.graph.cuts import Cut
 from swift_hapi.protocol.errors import (
     EngineBusy,
     HapiError,
@@ -45,29 +44,6 @@ from swift_hapi.protocol.errors import (
 LOG = logging.getLogger(__name__)
 WINDOW = 2
 _DEVICE = 0  # one process drives one device
-
-
-class Lane:
-    """What the driver needs to run a lane's micro-batches: ``cut`` is None where nothing is to
-    be run but decoding; ``padded`` rows are run in any case; each takes ``sample_bytes``."""
-
-    def __init__(
-        self,
-        spec: LaneSpec,
-        file: ModelFile,
-        cut: Cut | None,
-        padded: int = 0,
-        sample_bytes: int = 0,
-    ):
-        self.spec = spec
-        self.sample_bytes = sample_bytes
-        self.file = file
-        self.cut = cut
-        self.padded = padded
-
-    @property
-    def key(self) -> LaneKey:
-        return self.spec.key
 
 
 def seconds_to_retry(estimate: float) -> int:
@@ -130,7 +106,7 @@ class Driver:
                 retry_after=self.retry_after(ticket.input_bytes),
             )
 
-    async def run(self, job: Job, lane: Lane, output_bytes: int):
+    async def run(self, job: Job, lane: Lane, output_bytes: int) -> Extracted:
         """Features of an admitted request's samples.
 
         :raises TooLarge: it can never run here

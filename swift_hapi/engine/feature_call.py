@@ -28,9 +28,9 @@ from swift_hapi.engine.accounts import Usage
 from swift_hapi.engine.ask import Ask
 from swift_hapi.engine.body import content_length, read_body
 from swift_hapi.engine.control import LaneKey, Ticket
-from swift_hapi.engine.driver import Lane
 from swift_hapi.engine.engine import Engine
 from swift_hapi.engine.job import Extracted, Job, Work
+from swift_hapi.engine.lane import Lane
 from swift_hapi.engine.loaded import LoadedModel
 from swift_hapi.engine.model_files import OPERATOR, ModelFile
 from swift_hapi.engine.responses import NoBody, Pieces, printable, trans_id

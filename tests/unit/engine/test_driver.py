@@ -19,8 +19,9 @@ from swift_hapi.engine.control import (
     Ticket,
 )
 from swift_hapi.engine.device import Device
-from swift_hapi.engine.driver import Driver, Lane
+from swift_hapi.engine.driver import Driver
 from swift_hapi.engine.job import Job, Work
+from swift_hapi.engine.lane import Lane
 from swift_hapi.engine.model_files import OPERATOR, ModelFile
 from swift_hapi.engine.timing import Spent
 from swift_hapi.engine.workers import Workers
