@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +50,12 @@ def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for: {what}"
         time.sleep(0.02)
+
+
+def take_interrupts() -> None:
+    """For ``preexec_fn``: a run that was started in the background of a shell ignores SIGINT, and
+    so would what it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def running(pid: int) -> bool:

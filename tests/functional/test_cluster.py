@@ -28,7 +28,13 @@ from swift_hapi.cluster import (
     probe,
 )
 from swift_hapi.cluster import state as state_json
-from tests.functional.support import log_in, processes_naming, running, wait_until
+from tests.functional.support import (
+    log_in,
+    processes_naming,
+    running,
+    take_interrupts,
+    wait_until,
+)
 
 TRANSIENT = ("run", "engine", "state.json")
 
@@ -196,7 +202,11 @@ with EmbeddedCluster(ClusterConfig(dir=sys.argv[1], hapi=False)) as cluster:
 def test_cluster_ends_with_its_caller(tmp_path, signum):
     argv = [sys.executable, "-c", CALLER, str(tmp_path)]
     with subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=take_interrupts,
     ) as caller:
         pids = json.loads(caller.stdout.readline())
         data = data_directory(tmp_path)
@@ -322,7 +332,8 @@ def test_up_status_down(tmp_path):
 
 def test_up_that_is_interrupted_leaves_nothing(tmp_path):
     argv = [sys.executable, "-m", "hapi_compute.cli.main", "cluster", "up", "--no-hapi"]
-    with subprocess.Popen([*argv, "--dir", str(tmp_path)], stderr=subprocess.PIPE) as command:
+    argv += ["--dir", str(tmp_path)]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, preexec_fn=take_interrupts) as command:
         wait_until((tmp_path / "state.json").exists, "the supervisor")
         state = state_json.read(tmp_path / "state.json")
         data = data_directory(tmp_path)
