@@ -211,14 +211,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--ratios", type=_numbers(float), default=[0.1, 0.3, 1.0, 3.0])
     parser.add_argument("--photos", type=int, default=96)
     parser.add_argument("--shard", type=int, default=8, help="photos in a shard (8)")
-    parser.add_argument("--epochs", type=int, default=6, help="of our runs (6)")
-    parser.add_argument("--last", type=int, default=3, help="epochs that count as steady (3)")
+    parser.add_argument("--epochs", type=int, default=12, help="of our runs (12)")
+    parser.add_argument("--last", type=int, default=4, help="epochs that count as steady (4)")
     parser.add_argument("--turns", type=int, default=3, help="measurements of each (3)")
     parser.add_argument("--budget", type=float, default=720.0, help="seconds (720)")
     args = parser.parse_args(argv)
     if args.quick:
         args.networks, args.ratios, args.turns = "resnet18", [0.1, 1.0], 2
-        args.epochs, args.last, args.photos = 4, 2, 96
+        args.epochs, args.last = 8, 3
     return args
 
 
