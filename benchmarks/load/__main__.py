@@ -38,7 +38,7 @@ BARE = "resnet18"
 def cases(place: Setting, quick: bool):
     """(name, what measures it) in order."""
     yield "mixed", lambda: mixed(place, Size(4, 1) if quick else Size(16, 3))
-    yield "bare", lambda: engine_vs_bare(place, BARE, *((2, 2) if quick else (6, 5)))
+    yield "bare", lambda: engine_vs_bare(place, BARE, *((2, 2) if quick else (12, 3)))
     if quick:
         yield "small", lambda: small(place, ("mobilenet_v3_large",), 64, 1)
         yield "fairness", lambda: fairness(place, BARE, 16, 1)
