@@ -74,6 +74,8 @@ def regular_files(
             yield (given if given is not None else _plain_name(header)), content
     if position < len(view) or position == 0:
         raise TarError("cut short in a header")
+    if position > len(view):
+        raise TarError("cut short in the padding of its last member")
 
 
 def _check_sum(header: bytes) -> None:

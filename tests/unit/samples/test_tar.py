@@ -121,3 +121,16 @@ def test_a_damaged_header_is_noticed(at):
     data[at] ^= 0x15
     with pytest.raises(TarError):
         read(bytes(data))
+
+
+def test_a_tar_cut_anywhere_but_between_members_is_refused():
+    contents = {"a.jpg": b"x" * 700, "b.jpg": b"y" * 512, "c.jpg": b"z" * 30}
+    data = archive(contents, tarfile.USTAR_FORMAT)
+    ends = {512 + 1024: 1, 1536 + 1024: 2, 2560 + 1024: 3}
+    for length in range(1, 3584 + 1):
+        if length in ends:
+            # What is whole may lack the mark of its end: some writers leave it out.
+            assert len(read(data[:length])) == ends[length]
+            continue
+        with pytest.raises(TarError, match="cut short"):
+            read(data[:length])
