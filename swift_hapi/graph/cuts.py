@@ -19,7 +19,7 @@ from swift_hapi.graph import ir
 from swift_hapi.graph.caps import DEFAULT, UNLIMITED, Caps
 from swift_hapi.graph.dryrun import DryRun, MetaModel, dry_run
 from swift_hapi.graph.ir import Graph
-from swift_hapi.graph.isolation import Place, mark_of
+from swift_hapi.graph.isolation_call import Place, mark_of
 from swift_hapi.graph.numbers import BATCHES, check_numbers
 from swift_hapi.protocol.errors import BadCut, ModelInvalid
 

@@ -16,7 +16,8 @@ from torch import nn
 from swift_hapi.graph import aliasing, functions, ir
 from swift_hapi.graph.caps import DEFAULT, Caps
 from swift_hapi.graph.ir import Graph, Node
-from swift_hapi.graph.isolation import Isolation, Place, mark
+from swift_hapi.graph.isolation import Isolation
+from swift_hapi.graph.isolation_call import Place, mark
 from swift_hapi.graph.watch import Watch
 from swift_hapi.protocol.errors import ModelInvalid
 
