@@ -6,14 +6,16 @@ error that names it, never a silent mix.
 With a manifest, the dataset is what the manifest says. Without one, it is every object below the
 prefix whose name ends in a supported extension: tar shards, for which the number of classes must
 be given, or single images, whose class is the name of the folder they lie in (classes sorted).
+Labels may come from a table instead (:mod:`hapi_compute.data.labels`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hapi_compute.data.errors import DatasetError
+from hapi_compute.data.labels import PATH, Labels, PathLabels, folder_of, read_table
 from hapi_compute.data.manifest import NAME as MANIFEST_NAME
 from hapi_compute.data.manifest import Manifest
 from hapi_compute.store.client import ObjectInfo, SwiftClient
@@ -27,7 +29,7 @@ class Shard:
     """One object of a dataset.
 
     ``samples`` is None when not known beforehand; ``label`` is the class of a single-sample
-    object, None where the shard itself carries labels.
+    object, None where the shard itself carries labels; ``labels`` are those of a table, by key.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Shard:
     bytes: int
     samples: int | None = None
     label: int | None = None
+    labels: Labels | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,20 @@ class Dataset:
     @property
     def single(self) -> bool:
         """Whether every object is one sample."""
-        return all(shard.label is not None for shard in self.shards)
+        return all(_extension(shard.name) in KINDS for shard in self.shards)
+
+    @property
+    def named(self) -> bool:
+        """Whether classes have names: of a manifest, a table or folders."""
+        return all(shard.samples is not None or shard.labels for shard in self.shards)
 
     @property
     def digest(self) -> str:
-        """sha256 over names, ETags and classes: equal digests, equal data."""
+        """sha256 over names, ETags, classes, labels of a table: equal digests, equal data."""
         state = hashlib.sha256()
-        for text in (*self.classes, "", *(f"{s.etag} {s.name}" for s in self.shards)):
+        labels = {s.labels.digest for s in self.shards[:1] if s.labels}
+        names = (f"{s.etag} {s.name}" for s in self.shards)
+        for text in (*self.classes, "", *names, *labels):
             state.update(text.encode("utf-8", "surrogatepass") + b"\n")
         return state.hexdigest()
 
@@ -72,10 +82,20 @@ class Dataset:
         return replace(self, shards=tuple(self.shards[i] for i in indices))
 
 
-def pin(client: SwiftClient, url: SwiftUrl, num_classes: int | None = None) -> Dataset:
+def pin(
+    client: SwiftClient,
+    url: SwiftUrl,
+    num_classes: int | None = None,
+    labels: str | None = None,
+    *,
+    unlabelled: bool = False,
+) -> Dataset:
     """List a dataset.
 
     :param num_classes: for tar shards without a manifest
+    :param labels: None: from the shards, or the folders of single images; ``path``: from the
+        folder of each key; else the place of a table, see :func:`labels.read_table`
+    :param unlabelled: do without labels and classes where there are none
     :raises NotFound: no such container
     :raises DatasetError: nothing usable there, or manifest and objects disagree
     """
@@ -89,15 +109,51 @@ def pin(client: SwiftClient, url: SwiftUrl, num_classes: int | None = None) -> D
     # By UTF-8 bytes, whatever collation a container server has.
     objects.sort(key=lambda found: found.name.encode())
     if manifest is not None:
-        return _from_manifest(url, manifest, objects)
+        return _labelled(client, _from_manifest(url, manifest, objects), labels)
     usable = [found for found in objects if _extension(found.name) in ("tar", *KINDS)]
     if not usable:
         raise DatasetError(f"{url}: no object there ends in .tar, {', '.join(KINDS)}")
+    stray = len(objects) - len(usable)
+    elsewhere = unlabelled or labels not in (None, PATH)
     if all(_extension(found.name) == "tar" for found in usable):
-        return _from_tars(url, usable, len(objects) - len(usable), num_classes)
+        if num_classes is None and elsewhere:
+            return _labelled(client, _bare(url, usable, stray), labels)
+        return _labelled(client, _from_tars(url, usable, stray, num_classes), labels)
     if any(_extension(found.name) == "tar" for found in usable):
         raise DatasetError(f"{url}: holds both tar shards and single images; use two prefixes")
-    return _from_folders(url, usable, len(objects) - len(usable), num_classes)
+    root = f"{url.prefix}/" if url.prefix else ""
+    foldered = all(folder_of(each.name[len(root) :]) for each in usable)
+    if labels not in (None, PATH) or (unlabelled and not foldered and labels is None):
+        return _labelled(client, _bare(url, usable, stray), labels)
+    return _from_folders(url, usable, stray, num_classes)
+
+
+def _bare(url: SwiftUrl, objects: list[ObjectInfo], stray: int) -> Dataset:
+    """Without labels and classes."""
+    shards = tuple(
+        Shard(o.name, o.etag, o.bytes, 1 if _extension(o.name) in KINDS else None)
+        for o in objects
+    )
+    return Dataset(url, shards, (), stray)
+
+
+def _labelled(client: SwiftClient, dataset: Dataset, labels: str | None) -> Dataset:
+    """With labels from elsewhere, if so asked."""
+    if labels is None:
+        return dataset
+    classes = dataset.classes
+    if labels == PATH:
+        numbers = {name: number for number, name in enumerate(classes)}
+        if not dataset.named:
+            raise DatasetError(
+                f"{dataset.url}: no manifest says which folders are classes; label by a table"
+            )
+        found: Labels = PathLabels(numbers)
+    else:
+        root = f"{dataset.url.prefix}/" if dataset.url.prefix and dataset.single else ""
+        found, classes = read_table(client, labels).numbered(classes, root)
+    shards = tuple(replace(shard, label=None, labels=found) for shard in dataset.shards)
+    return replace(dataset, shards=shards, classes=classes)
 
 
 def _manifest(client: SwiftClient, url: SwiftUrl) -> Manifest | None:
@@ -149,16 +205,11 @@ def _from_tars(
     return Dataset(url, shards, _numbered(num_classes), stray)
 
 
-def _folder(path: str) -> str:
-    """Name of the folder that ``path`` lies in, empty parts ("a//b.jpg") left aside."""
-    return next((part for part in reversed(path.split("/")[:-1]) if part), "")
-
-
 def _from_folders(
     url: SwiftUrl, objects: list[ObjectInfo], stray: int, num_classes: int | None
 ) -> Dataset:
     root = f"{url.prefix}/" if url.prefix else ""
-    folders = [_folder(each.name[len(root) :]) for each in objects]
+    folders = [folder_of(each.name[len(root) :]) for each in objects]
     for each, folder in zip(objects, folders, strict=True):
         if not folder:
             raise DatasetError(
@@ -180,14 +231,26 @@ def align(test: Dataset, train: Dataset) -> Dataset:
 
     :raises DatasetError: they do not speak of the same classes
     """
-    if test.classes == train.classes:
-        return test
-    unknown = sorted(set(test.classes) - set(train.classes))
-    if unknown or not test.single:
+    return align_to(test, train.classes, str(train.url))
+
+
+def align_to(dataset: Dataset, classes: tuple[str, ...], whose: str) -> Dataset:
+    """``dataset`` with the labels that ``whose`` numbering of ``classes`` gives.
+
+    Numbered classes without names are taken to be numbered alike.
+
+    :raises DatasetError: they do not speak of the same classes
+    """
+    if dataset.classes == classes:
+        return dataset
+    if not dataset.named and len(dataset.classes) <= len(classes):
+        return replace(dataset, classes=classes)
+    unknown = sorted(set(dataset.classes) - set(classes))
+    if unknown or any(shard.label is None for shard in dataset.shards):
         what = "numbers its classes differently than"
         if unknown:
             what = f"has a class {unknown[0]!r}, which is unknown to"
-        raise DatasetError(f"{test.url}: {what} {train.url}")
-    moved = [train.classes.index(name) for name in test.classes]
-    shards = tuple(replace(shard, label=moved[shard.label]) for shard in test.shards)
-    return replace(test, shards=shards, classes=train.classes)
+        raise DatasetError(f"{dataset.url}: {what} {whose}")
+    moved = [classes.index(name) for name in dataset.classes]
+    shards = tuple(replace(shard, label=moved[shard.label]) for shard in dataset.shards)
+    return replace(dataset, shards=shards, classes=classes)
