@@ -6,6 +6,7 @@ For the compute side: it works on live modules, which never come from a file.
 from __future__ import annotations
 
 import copy
+import difflib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +18,7 @@ from swift_hapi.graph import cuts as cuts_
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.dryrun import MetaModel
 from swift_hapi.graph.extractor import Extractor
-from swift_hapi.graph.ir import Graph, Node
+from swift_hapi.graph.ir import Graph, ModuleSpec, Node
 from swift_hapi.graph.modules import build, spec_of
 from swift_hapi.graph.trace import Traced, trace
 from swift_hapi.graph.trainable import TrainablePart
@@ -57,7 +58,12 @@ def _freeze_cut(
         if not inside:
             raise BadCut(f"there is no place to cut within module '{freeze_at}'")
         return inside[-1]
-    return cuts_.resolve(cuts, freeze_at)
+    try:
+        return cuts_.resolve(cuts, freeze_at)
+    except BadCut as error:
+        near = difflib.get_close_matches(freeze_at[:200], paths, n=5)
+        modules = f"; modules: {', '.join(near)}" if near else ""
+        raise BadCut(f"{error.detail}{modules}") from None
 
 
 def model_cuts(
@@ -81,27 +87,43 @@ def _tensor_names(traced: Traced, nodes: Sequence[Node]) -> dict[str, torch.Tens
     return tensors
 
 
+def _add_spec(traced: Traced, node: Node, specs: dict[str, ModuleSpec]) -> None:
+    """:raises ModelInvalid: the node's operation has no place in a file"""
+    if node.op == ir.MODULE and node.target not in specs:
+        # Again, for the error it raises when the type has no place in a file.
+        specs[node.target] = spec_of(traced.modules[node.target], node.target)
+    elif node.target in traced.foreign:
+        place = traced.scopes.get(node.name, "")
+        raise ModelInvalid(
+            f"node '{node.name}' in module '{place}' calls "
+            f"{node.target.removeprefix('python:')}, which extractor files cannot hold"
+        )
+
+
+def _hint(traced: Traced, cuts: Sequence[Cut], node: Node) -> str:
+    """Where the model can be frozen although ``node`` cannot be part of a file."""
+    order = {known.name: at for at, known in enumerate(traced.graph.nodes)}
+    before = [cut for cut in cuts if cut.index and order[cut.name] < order[node.name]]
+    return f"; freeze at '{before[-1].name}' or before" if before else ""
+
+
 def _extractor(
     traced: Traced,
     cut: Cut,
     input_shape: tuple[int, ...],
     dtype: torch.dtype,
     names: set[str],
+    cuts: Sequence[Cut],
 ) -> Extractor:
     nodes = ir.slice_to(traced.graph.nodes, cut.name)
     if nodes[0].op != ir.INPUT:
         raise ModelInvalid(f"cut '{cut.name}' does not depend on the input")
-    specs = {}
+    specs: dict[str, ModuleSpec] = {}
     for node in nodes:
-        if node.op == ir.MODULE and node.target not in specs:
-            # Again, for the error it raises when the type has no place in a file.
-            specs[node.target] = spec_of(traced.modules[node.target], node.target)
-        elif node.target in traced.foreign:
-            place = traced.scopes.get(node.name, "")
-            raise ModelInvalid(
-                f"node '{node.name}' in module '{place}' calls "
-                f"{node.target.removeprefix('python:')}, which extractor files cannot hold"
-            )
+        try:
+            _add_spec(traced, node, specs)
+        except ModelInvalid as error:
+            raise ModelInvalid(f"{error.detail}{_hint(traced, cuts, node)}") from None
     live = _tensor_names(traced, nodes)
     copies: dict[tuple, torch.Tensor] = {}
     tensors = {}
@@ -144,7 +166,7 @@ def make_extractor(
     cut = cuts[-1]
     if freeze_at is not None:
         cut = _freeze_cut(traced, cuts, freeze_at, model)
-    return _extractor(traced, cut, input_shape, dtype, set(model.state_dict()))
+    return _extractor(traced, cut, input_shape, dtype, set(model.state_dict()), cuts)
 
 
 def build_transfer(
@@ -169,7 +191,7 @@ def build_transfer(
     cuts = cuts_.find_cuts(_meta(traced, dtype), input_shape)
     cut = _freeze_cut(traced, cuts, freeze_at, model)
     state = model.state_dict(keep_vars=True)
-    extractor = _extractor(traced, cut, input_shape, dtype, set(state))
+    extractor = _extractor(traced, cut, input_shape, dtype, set(state), cuts)
 
     nodes = ir.slice_to(traced.graph.nodes, traced.graph.output, stop=cut.name)
     used = _tensor_names(traced, nodes)

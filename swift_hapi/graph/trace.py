@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import fx, nn
@@ -16,6 +19,10 @@ from swift_hapi.graph.modules import qualified_name, spec_of, type_of
 from swift_hapi.protocol.errors import ModelInvalid
 
 _FOREIGN = "python:"
+_ADVICE = (
+    ". The way through a model may depend on the shape of a sample, not on values or on the size "
+    "of the batch: torch.where chooses by value"
+)
 #: batch norm with an activation inside: taken apart, so that its norm is an ordinary batch norm
 _NORM_ACT = "timm.layers.norm_act.BatchNormAct2d"
 
@@ -137,9 +144,11 @@ def fx_trace(
         graph = tracer.trace(model, concrete_args=constants or None)
     except Exception as error:
         place = tracer.place[-1] if tracer.place else ""
-        cls = qualified_name(type(model.get_submodule(place)))
+        cls = type(model.get_submodule(place)).__qualname__
+        where = f"module '{place}' ({cls})" if place else "the model itself"
         raise ModelInvalid(
-            f"cannot trace {type(model).__name__}: in module '{place}' ({cls}): {error}"
+            f"cannot trace {type(model).__name__}: in {where}{_line(error)}: {error}"
+            f"{_ADVICE if isinstance(error, fx.proxy.TraceError) else ''}"
         ) from error
     finally:
         for container, content in caches:
@@ -150,6 +159,15 @@ def fx_trace(
     for name in tracer.parked:
         delattr(model, name)
     return graph, tracer
+
+
+def _line(error: Exception) -> str:
+    """The line of the model's own code that failed."""
+    libraries = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((*libraries, "<")):
+            return f", {Path(frame.filename).name}:{frame.lineno} `{frame.line}`"
+    return ""
 
 
 def _fetch(model: nn.Module, name: str, parked: Mapping[str, object]) -> object:

@@ -11,6 +11,7 @@ import argparse
 from hapi_compute.cli import exit_codes, model_options, options
 
 HELP = "list where a model can be cut"
+_COUNT = model_options.whole(1, 4096)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,15 +23,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model_options.add_input_size(parser)
     parser.add_argument("--pareto", action="store_true", help="list Pareto cuts only")
     parser.add_argument(
-        "--batch", type=int, default=8, metavar="N", help="samples at a time when measuring (8)"
+        "--batch", type=_COUNT, default=8, metavar="N", help="samples at a time when measuring (8)"
     )
     parser.add_argument(
-        "--repeats", type=int, default=3, metavar="N", help="runs of which the fastest counts (3)"
+        "--repeats",
+        type=_COUNT,
+        default=3,
+        metavar="N",
+        help="runs of which the fastest counts (3)",
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="torch's CPU threads (default: torch's own)"
+        "--threads", type=_COUNT, metavar="N", help="torch's CPU threads (default: torch's own)"
     )
-    parser.add_argument("--plot", metavar="FILE", help="draw bytes against time (.png, .svg)")
+    parser.add_argument("--plot", metavar="FILE", help="draw bytes over time (.png, .svg, .pdf)")
     parser.add_argument(
         "--jpeg-bytes",
         type=options.size,
@@ -42,17 +47,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    model_options.check_target(args.json, "--json")
+    model_options.check_target(args.plot, "--plot")
     import sys
 
     import torch
 
-    from hapi_compute.models.cut_plot import plot
+    from hapi_compute.models.cut_plot import check_plot, plot
     from hapi_compute.models.cut_table import cut_rows
 
-    for name in ("batch", "repeats", "threads"):
-        value = getattr(args, name)
-        if value is not None and not 1 <= value <= 4096:
-            raise ValueError(f"--{name}: want 1 to 4096")
+    if args.plot:
+        check_plot(args.plot)
     if args.threads:
         torch.set_num_threads(args.threads)
     model, extractor = model_options.load(args)

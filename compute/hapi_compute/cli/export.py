@@ -29,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    model_options.check_target(args.output, "--output")
+    model_options.check_target(args.json, "--json")
     from swift_hapi.graph.extractor import save_extractor
 
     model, extractor = model_options.load(args)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from pathlib import Path
 
 MODEL_HELP = "torchvision name, timm/NAME, or path/to/file.py:FACTORY for one of your own"
 WEIGHTS_HELP = (
@@ -21,6 +23,30 @@ def _input_size(text: str) -> tuple[int, int]:
     return height, width
 
 
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A whole number from ``low`` to ``high``, for ``type=`` of an argument."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+            raise argparse.ArgumentTypeError(f"{text!r}: want {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def check_target(path: str | None, option: str) -> None:
+    """Find out before the work, not after it, that its result has no place.
+
+    :raises ValueError: ``path`` is a directory or in one that does not exist
+    """
+    if path is None or path == "-":
+        return
+    if Path(path).is_dir():
+        raise ValueError(f"{option}: '{path}' is a directory")
+    if not Path(path).parent.is_dir():
+        raise ValueError(f"{option}: there is no directory '{Path(path).parent}'")
+
+
 def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
 
@@ -37,7 +63,7 @@ def add_weights(parser: argparse.ArgumentParser, default: str | None = None) -> 
     )
     parser.add_argument(
         "--classes",
-        type=int,
+        type=whole(1, 1_000_000),
         metavar="N",
         help="width of the classifier in a weights file (default: the architecture's own)",
     )
@@ -60,7 +86,7 @@ def load(args: argparse.Namespace):
     """
     from hapi_compute.models import load_model
     from swift_hapi.graph.split import make_extractor
-    from swift_hapi.protocol.errors import BadCut
+    from swift_hapi.protocol.errors import BadCut, ModelInvalid
 
     model = load_model(args.model, args.weights, args.classes)
     shape = model.input_shape
@@ -72,3 +98,8 @@ def load(args: argparse.Namespace):
         return model, make_extractor(model.module, args.freeze_at, shape, model.dtype)
     except BadCut as error:
         raise ValueError(f"--freeze-at: {error}") from error
+    except ModelInvalid as error:
+        if shape == model.input_shape or "does not run on input" not in error.detail:
+            raise
+        own = "x".join(map(str, model.input_shape[1:]))
+        raise ValueError(f"--input-size (the model's own is {own}): {error}") from error

@@ -50,12 +50,24 @@ def timm():
         raise ValueError("timm models need the package timm (extra 'timm')") from None
 
 
-def _unknown(name: str) -> ValueError:
-    known = set(models.list_models(module=models))
+def near_names(name: str) -> list[str]:
+    """Up to three models of each library whose names look like ``name``; those of timm only, if
+    it says ``timm/``."""
+    bare = name.removeprefix(_PREFIX)
+    near: list[str] = []
+    if bare == name:
+        near += difflib.get_close_matches(bare, models.list_models(module=models), 3)
     with contextlib.suppress(ValueError):  # Without timm its models are no suggestion either.
-        known |= set(timm().list_models())
-    near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
-    return ValueError(f"no model is called '{name}'; near: {', '.join(near) or 'none'}")
+        near += [_PREFIX + n for n in difflib.get_close_matches(bare, timm().list_models(), 3)]
+    return near
+
+
+def _unknown(name: str) -> ValueError:
+    if ".py" in name or ":" in name:
+        return ValueError(f"'{name}': a model of your own is path/to/file.py:FACTORY")
+    near = near_names(name)
+    hint = f"near: {', '.join(near)}" if near else "'hapi models' lists them"
+    return ValueError(f"no model is called '{name}'; {hint}")
 
 
 def find(name: str) -> Architecture:
@@ -73,7 +85,7 @@ def find(name: str) -> Architecture:
             raise
         raise _unknown(name) from None
     if not known:
-        raise _unknown(bare)
+        raise _unknown(name)
     return Architecture(TIMM, bare)
 
 
@@ -113,7 +125,7 @@ def build_pretrained(
     if architecture.library == TIMM:
         if weights is not None:
             raise ValueError("timm names weights in the model's name: timm/resnet50.a1_in1k")
-        return timm().create_model(architecture.name, pretrained=True)
+        return _timm_pretrained(architecture)
     member = weights_enum(architecture, weights)
     try:
         if not architecture.converting:
@@ -126,6 +138,18 @@ def build_pretrained(
             "--weights also takes a file"
         ) from None
     return module
+
+
+def _timm_pretrained(architecture: Architecture) -> nn.Module:
+    if not timm().models.is_model_pretrained(architecture.name):
+        raise ValueError(f"timm has no weights for {architecture}")
+    try:
+        return timm().create_model(architecture.name, pretrained=True)
+    except OSError as error:
+        raise OSError(
+            f"weights of {architecture} are not in the cache and cannot be had "
+            f"({str(error).splitlines()[0]}); --weights also takes a file"
+        ) from None
 
 
 def weights_enum(architecture: Architecture, weights: str | None = None):

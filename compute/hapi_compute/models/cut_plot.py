@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from hapi_compute.models.cut_table import CutRow
+
+KINDS = (".png", ".svg", ".pdf")
+
+
+def check_plot(path: str | os.PathLike) -> None:
+    """:raises ValueError: matplotlib is not installed, or this is no kind of picture we draw"""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("--plot needs the package matplotlib (extra 'plot')")
+    if Path(path).suffix not in KINDS:
+        raise ValueError(f"--plot: '{path}' should end in one of {' '.join(KINDS)}")
 
 
 def _bytes(row: CutRow) -> int:
@@ -13,18 +25,17 @@ def _bytes(row: CutRow) -> int:
 
 
 def plot(rows: Sequence[CutRow], title: str, jpeg_bytes: int, path: str | os.PathLike) -> None:
-    """Write a picture; its kind is that of the file name (.png, .svg, .pdf).
+    """Write a picture; its kind is that of the file name, one of :data:`KINDS`.
 
     :param jpeg_bytes: of one sample as it lies in the store: what a cut has to undercut
-    :raises ValueError: matplotlib is not installed, or does not know the kind of file
+    :raises ValueError: see :func:`check_plot`
     """
-    try:
-        import matplotlib
+    check_plot(path)
+    import matplotlib
 
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
-        raise ValueError("--plot needs the package matplotlib (extra 'plot')") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     shares = [100 * row.time_share for row in rows]
     sizes = [_bytes(row) for row in rows]

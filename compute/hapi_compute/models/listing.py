@@ -24,7 +24,15 @@ class ListedModel:
 
 
 def list_models(pattern: str = "*") -> list[ListedModel]:
-    """Models whose name matches a shell pattern, torchvision's first, each library by name."""
+    """Models whose name matches a shell pattern, torchvision's first, each library by name. A
+    word without wildcards that is no name finds all that contain it."""
+    found = _matching(pattern)
+    if not found and not set(pattern) & set("*?["):
+        found = _matching(f"*{pattern.lower()}*")
+    return found
+
+
+def _matching(pattern: str) -> list[ListedModel]:
     found = [
         ListedModel(
             name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,12 +81,15 @@ def load_model(name: str, weights: str, num_classes: int | None = None) -> Loade
         state = stored.read_state_dict(Path(weights))
         module = architectures.build(found, num_classes)
         stored.apply_state_dict(module, state, weights)
+    elif "." in weights or os.sep in weights:
+        raise ValueError(f"weights '{weights}': a file must end in {' '.join(stored.SUFFIXES)}")
     else:
         if num_classes not in (None, 1000) and found.library != architectures.FILE:
             raise ValueError(f"weights '{weights}' are for 1000 classes, not {num_classes}")
         asked = None if weights == "default" else weights
         module = architectures.build_pretrained(found, asked, num_classes)
     if found.library == architectures.FILE:
+        user.check_weights(module, found.name)
         says = user.takes(module)
         return LoadedModel(
             module.eval(), says.transform, says.input_shape, str(found), weights, says.input_dtype

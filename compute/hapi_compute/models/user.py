@@ -16,6 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from swift_hapi.protocol.errors import BadTransform
@@ -46,23 +47,45 @@ def build(reference: str, num_classes: int | None = None) -> nn.Module:
     :raises ValueError: it fails, or has no such factory, or that returns no module; or
         ``num_classes`` is given and the factory takes none
     """
-    found = _REFERENCE.fullmatch(reference)
-    path, name = Path(found["path"]).resolve(), found["factory"]
-    factory = getattr(_execute(path), name, None)
-    if not callable(factory):
-        raise ValueError(f"{path} has no function '{name}'")
+    factory = _factory(reference)
     options = {}
     if num_classes is not None:
         if "num_classes" not in inspect.signature(factory).parameters:
             raise ValueError(f"{reference} takes no num_classes")
         options["num_classes"] = num_classes
-    try:
-        module = factory(**options)
-    except Exception as error:
-        raise ValueError(f"{reference} failed: {type(error).__name__}: {error}") from error
+    module = _made(reference, factory, **options)
     if not isinstance(module, nn.Module):
         raise ValueError(f"{reference} returned {type(module).__name__}, not an nn.Module")
     return module
+
+
+def call(reference: str):
+    """Execute the file; what its factory makes, whatever that is.
+
+    :raises OSError: the file cannot be read
+    :raises ValueError: it fails, or has no such factory; or ``reference`` is none
+    """
+    if not is_reference(reference):
+        raise ValueError(f"{reference!r}: want path/to/file.py:factory")
+    return _made(reference, _factory(reference))
+
+
+def _factory(reference: str):
+    found = _REFERENCE.fullmatch(reference)
+    path, name = Path(found["path"]).resolve(), found["factory"]
+    factory = getattr(_execute(path), name, None)
+    if isinstance(factory, nn.Module):
+        raise ValueError(f"{reference} is a module: want a function or class that makes one")
+    if not callable(factory):
+        raise ValueError(f"{path} has no function '{name}'")
+    return factory
+
+
+def _made(reference: str, factory, **options):
+    try:
+        return factory(**options)
+    except Exception as error:
+        raise ValueError(f"{reference} failed: {type(error).__name__}: {error}") from error
 
 
 def _execute(path: Path):
@@ -83,6 +106,15 @@ def _execute(path: Path):
         del sys.modules[name]
         raise ValueError(f"{path} failed: {type(error).__name__}: {error}") from error
     return module
+
+
+def check_weights(module: nn.Module, reference: str) -> None:
+    """:raises ValueError: they are not float32, or not in the CPU's memory"""
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if tensor.is_floating_point() and tensor.dtype != torch.float32:
+            raise ValueError(f"{reference}: '{name}' is {tensor.dtype}, want float32: .float()")
+        if tensor.device.type != "cpu":
+            raise ValueError(f"{reference}: '{name}' is on {tensor.device}, want the CPU: .cpu()")
 
 
 def takes(module: nn.Module) -> Takes:

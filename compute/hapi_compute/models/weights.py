@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ def read_state_dict(path: Path) -> dict[str, torch.Tensor]:
     :raises ValueError: it is neither, or holds more than tensors
     :raises OSError: it cannot be read
     """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no weights file {path}")
     if path.suffix == ".safetensors":
         try:
             return load_file(path)
@@ -92,13 +95,35 @@ def read_state_dict(path: Path) -> dict[str, torch.Tensor]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise ValueError(f"{path} is no file of plain tensors: {str(error)[:300]}") from error
-    for key in ("state_dict", "model"):
+        raise ValueError(f"{path} is no file of plain tensors: {_reason(error)}") from error
+    for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
     if not isinstance(state, Mapping) or not all(map(torch.is_tensor, state.values())):
-        raise ValueError(f"{path} holds no state dict")
+        held = ", ".join(map(str, list(state)[:8])) if isinstance(state, Mapping) else ""
+        raise ValueError(f"{path} holds no state dict" + (f", but {held}" if held else ""))
     return {name.removeprefix("module."): tensor for name, tensor in state.items()}
+
+
+def _reason(error: Exception) -> str:
+    """torch's own text tells how to load the file all the same, without its safe mode."""
+    found = re.search(r"GLOBAL (\S+)", str(error))
+    if found is None:
+        return "it is damaged, cut short, or something else"
+    return (
+        f"it holds a {found[1]}, and to load such a thing could run any code; save "
+        "model.state_dict() instead"
+    )
+
+
+def _classes(module: nn.Module, state: Mapping[str, torch.Tensor]) -> int | None:
+    """How many classes ``state`` is for, if that is all in which it does not fit."""
+    ours = module.state_dict()
+    other = [(state[name].shape, ours[name].shape) for name in ours.keys() & state.keys()
+             if state[name].shape != ours[name].shape]  # fmt: skip
+    widths = {theirs[0] for theirs, _ in other if theirs}
+    only = all(theirs[1:] == shape[1:] for theirs, shape in other)
+    return widths.pop() if ours.keys() == state.keys() and only and len(widths) == 1 else None
 
 
 def apply_state_dict(module: nn.Module, state: Mapping[str, torch.Tensor], source: str) -> None:
@@ -121,6 +146,9 @@ def apply_state_dict(module: nn.Module, state: Mapping[str, torch.Tensor], sourc
         for what, names in lists.items()
         if names
     ]
+    classes = _classes(module, state)
+    if wrong and classes is not None:
+        wrong.append(f"it looks like one of {classes} classes (--classes {classes})")
     if wrong:
         raise ValueError(f"{source} does not fit the model; {'; '.join(wrong)}")
     # A plain file does not carry the format versions that some models insist on.

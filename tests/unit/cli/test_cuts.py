@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -44,10 +47,37 @@ def test_cuts_to_stdout_as_json(capsys):
     assert json.loads(capsys.readouterr().out)["model"] == "alexnet"
 
 
-@pytest.mark.parametrize("option", [["--batch", "0"], ["--freeze-at", "nowhere"]])
-def test_cuts_usage(option, capsys):
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--freeze-at", "nowhere"], "--freeze-at: no cut"),
+        (["--freeze-at", "layer5"], "modules: .*layer4"),
+        (["--plot", "x.bmp"], "--plot: 'x.bmp'.*.png"),
+        (["--plot", "/nowhere/x.png"], "--plot: there is no directory '/nowhere'"),
+        (["--json", "/nowhere/x.json"], "--json: there is no directory '/nowhere'"),
+        (["--json", "/"], "--json: '/' is a directory"),
+        (["--weights", "x.ckpt"], "a file must end in .safetensors"),
+    ],
+)
+def test_cuts_usage(option, message, capsys):
     assert main(["cuts", "resnet18", *QUICK, *option]) == exit_codes.USAGE
-    assert option[0] in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert re.search(message, captured.err) and captured.err.count("\n") == 1
+    assert not captured.out
+
+
+@pytest.mark.parametrize("option", ["--batch", "--repeats", "--threads", "--classes"])
+@pytest.mark.parametrize("value", ["0", "-1", "x", "10000000"])
+def test_numbers_are_checked_before_anything_is_done(option, value, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["cuts", "resnet18", f"{option}={value}"])
+    assert caught.value.code == exit_codes.USAGE
+    assert f"argument {option}: '{value}'" in capsys.readouterr().err
+
+
+def test_an_input_that_the_model_does_not_take(capsys):
+    assert main(["cuts", "alexnet", *QUICK]) == exit_codes.USAGE
+    assert "--input-size (the model's own is 224x224)" in capsys.readouterr().err
 
 
 def test_models(capsys):
@@ -67,6 +97,34 @@ def test_models_of_both_libraries(tmp_path, capsys):
     assert lite["weights"] == ["package:efficientnet-lite0", "default"]
 
 
-def test_no_such_models(capsys):
-    assert main(["models", "nothing*"]) == exit_codes.FAILED
-    assert "nothing" in capsys.readouterr().err
+def test_models_by_a_part_of_their_names(capsys):
+    assert main(["models", "ShuffleNet"]) == exit_codes.OK
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert len(names) == 4 and all("shufflenet" in name for name in names)
+    # What is a name finds that one only.
+    assert main(["models", "resnet18"]) == exit_codes.OK
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [("nothing*", "nothing matches 'nothing"), ("resnett50", "near: resnet50, .*timm/resnet50")],
+)
+def test_no_such_models(pattern, message, capsys):
+    assert main(["models", pattern]) == exit_codes.FAILED
+    assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["cuts", "--help"], ["models", "--help"], ["export", "--help"],
+     ["cuts", "x", "--batch", "0"]],
+)  # fmt: skip
+def test_help_and_usage_do_without_torch(words):
+    program = (
+        "import sys\nfrom hapi_compute.cli.main import main\n"
+        f"try:\n    main({words!r})\nexcept SystemExit:\n    pass\n"
+        "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == 0

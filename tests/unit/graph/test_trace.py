@@ -111,6 +111,36 @@ def test_models_without_a_place_in_a_file(model, message):
         make_extractor(model, None, (3, 3, 3))
 
 
+class Decides(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+
+def test_the_error_tells_which_line_cannot_be_followed_and_what_to_do():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Sequential(Decides()))
+    with pytest.raises(ModelInvalid) as caught:
+        make_extractor(model, None, (3,))
+    text = caught.value.detail
+    assert "in module '1.0' (Decides)" in text and "torch.where" in text
+    assert "test_trace.py:" in text and "if x.sum() > 0" in text
+
+
+def test_the_error_tells_where_a_model_can_be_frozen_all_the_same():
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.LSTM(3, 3))
+
+    class First(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = model
+
+        def forward(self, x):
+            return self.parts(x)[0]
+
+    with pytest.raises(ModelInvalid, match="LSTM.*; freeze at 'parts_1' or before"):
+        make_extractor(First(), None, (2, 3))
+    assert make_extractor(First(), "parts_1", (2, 3)).cuts[-1].name == "parts_1"
+
+
 def test_hooks_are_not_silently_dropped():
     model = nn.Sequential(nn.Linear(3, 3))
     model[0].register_forward_hook(lambda module, args, out: out + 1)

@@ -151,6 +151,30 @@ def test_files_that_do_not_fit_list_the_keys(tmp_path):
     assert "fc.bias [4] instead of [1000]" in text
 
 
+def test_a_classifier_of_another_width_is_named(tmp_path):
+    save_file(state_of("squeezenet1_1", "random:3", num_classes=4), tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match=r"\(--classes 4\)"):
+        load_model("squeezenet1_1", str(tmp_path / "m.safetensors"))
+
+
+def test_checkpoints_that_hold_more(tmp_path):
+    state = state_of("squeezenet1_1", "random:3")
+    torch.save({"epoch": 3, "model_state_dict": state}, tmp_path / "m.pth")
+    assert same(state_of("squeezenet1_1", str(tmp_path / "m.pth")), state)
+    torch.save({"epoch": 3, "mine": state}, tmp_path / "m.pth")
+    with pytest.raises(ValueError, match="no state dict, but epoch, mine"):
+        load_model("squeezenet1_1", str(tmp_path / "m.pth"))
+
+
+def test_a_whole_model_is_refused_without_torchs_advice_to_trust_it(tmp_path):
+    torch.save(load_model("squeezenet1_1", "none").module, tmp_path / "m.pth")
+    with pytest.raises(ValueError) as caught:
+        load_model("squeezenet1_1", str(tmp_path / "m.pth"))
+    text = str(caught.value)
+    assert "squeezenet.SqueezeNet" in text and "state_dict()" in text
+    assert "weights_only" not in text and "\n" not in text
+
+
 class Payload:
     def __reduce__(self):
         return print, ("a pickle was executed",)
@@ -181,7 +205,11 @@ def test_files_that_are_none(tmp_path):
     ("name", "weights", "message"),
     [
         ("resnet19", "none", "near: .*resnet18"),
-        ("timm/resnet19", "none", "near: .*resnet18"),
+        ("timm/resnet19", "none", "'timm/resnet19'; near: timm/resnet18"),
+        ("my.py", "none", "path/to/file.py:FACTORY"),
+        ("my:net", "none", "path/to/file.py:FACTORY"),
+        ("zzzqqq", "none", "'hapi models' lists them"),
+        ("timm/vit_base_r26_s32_224", "default", "timm has no weights"),
         ("resnet18", "IMAGENET1K_V9", "IMAGENET1K_V1"),
         ("resnet18", "random:", "random:SEED"),
         ("resnet18", "random:-1", "random:SEED"),

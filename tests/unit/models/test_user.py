@@ -43,7 +43,11 @@ def no_module():
 def fails():
     raise RuntimeError("no GPU here")
 
+def half():
+    return nn.Linear(3, 3).half()
+
 number = 3
+made = nn.Linear(3, 3)
 """
 
 
@@ -92,6 +96,8 @@ def test_weights_from_a_file(path, tmp_path):
         ("number", "no function 'number'"),
         ("no_module", "returned int"),
         ("fails", "RuntimeError: no GPU here"),
+        ("made", "is a module: want a function"),
+        ("half", "torch.float16, want float32"),
         ("odd", "hapi_input_dtype='float16'"),
     ],
 )
