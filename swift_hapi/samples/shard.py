@@ -3,11 +3,12 @@
 A tar member ``dir/0001.seg.png`` belongs to the sample with key ``dir/0001`` and has the
 extension ``seg.png`` (the base name is split at its first dot, as WebDataset does). A key with an
 image or tensor member is a sample; others are skipped. Nothing is copied: samples are views into
-the object's bytes.
+the object's bytes. A sample's label is the number in ``.cls``, or else ``label`` in ``.json``.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from swift_hapi.samples.tar import TarError, TooManyHeaders, regular_files
 #: extension -> kind, in the order of preference when a sample has several
 KINDS = {"jpg": "image", "jpeg": "image", "png": "image", "npy": "tensor"}
 _MEMBERS_PER_SAMPLE = 16
+_JSON_BYTES = 1 << 14  #: a larger .json holds more than a label, and is not looked into
 _LABEL = re.compile(rb"\s*(\d{1,18})\s*")
 _JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -125,7 +127,7 @@ def _tar_samples(view: memoryview, name: str, limits: Limits) -> list[RawSample]
             continue
         if len(samples) >= limits.max_samples:
             raise TooLarge(f"{name}: has more than {limits.max_samples} samples")
-        label, error = _label(parts.get("cls"))
+        label, error = _label(parts.get("cls"), parts.get("json"))
         if key in doubled:
             error = "the key occurs twice in the shard"
         samples.append(
@@ -136,10 +138,22 @@ def _tar_samples(view: memoryview, name: str, limits: Limits) -> list[RawSample]
     return samples
 
 
-def _label(content: memoryview | None) -> tuple[int, str | None]:
+def _label(content: memoryview | None, document: memoryview | None) -> tuple[int, str | None]:
     if content is None:
-        return -1, None
+        return _json_label(document), None
     found = _LABEL.fullmatch(bytes(content[:64])) if len(content) <= 64 else None
     if not found:
         return -1, f".cls holds {bytes(content[:24])!r}, not a class number"
     return int(found.group(1)), None
+
+
+def _json_label(document: memoryview | None) -> int:
+    """-1 where there is none: ``.json`` may be anything."""
+    if document is None or len(document) > _JSON_BYTES:
+        return -1
+    try:
+        label = json.loads(bytes(document))["label"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return -1
+    known = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < 10**18
+    return label if known else -1

@@ -78,3 +78,22 @@ def test_too_many_samples():
     data = tar({f"{i}.jpg": b"x" for i in range(5)})
     with pytest.raises(TooLarge, match="4 samples"):
         read_shard(data, "s.tar", Limits(max_samples=4))
+
+
+@pytest.mark.parametrize(
+    ("document", "label"),
+    [
+        (b'{"label": 3}', 3), (b'{"label": 0, "caption": "x"}', 0), (b'{"label": "cat"}', -1),
+        (b'{"label": true}', -1), (b'{"label": -4}', -1), (b'{"label": 1.5}', -1), (b"{}", -1),
+        (b"[1]", -1), (b"7", -1), (b"", -1), (b"\xff", -1), (b"[" * 9000, -1),
+        (b'{"label": 1' + b"0" * 30 + b"}", -1), (b'{"label": 3}' + b" " * 20_000, -1),
+    ],
+)  # fmt: skip
+def test_labels_in_json(document, label):
+    contents = read_shard(tar({"a.jpg": JPEG, "a.json": document}), "s.tar", LIMITS)
+    assert [(s.label, s.error) for s in contents.samples] == [(label, None)]
+
+
+def test_cls_goes_before_json():
+    data = tar({"a.json": b'{"label": 3}', "a.jpg": JPEG, "a.cls": b"5"})
+    assert read_shard(data, "s.tar", LIMITS).samples[0].label == 5
