@@ -21,7 +21,9 @@ COMMANDS = {
     "cuts": ("hapi_compute.cli.cuts", "list where a model can be cut"),
     "demo": ("hapi_compute.cli.demo", "train on an embedded cluster, unsplit and split"),
     "engine": ("hapi_compute.cli.engine", "look into an engine on this machine"),
+    "eval": ("hapi_compute.cli.eval", "measure a trained model on a labelled container"),
     "export": ("hapi_compute.cli.export", "write a model's frozen part as an extractor file"),
+    "extract": ("hapi_compute.cli.extract", "write the features of a whole dataset to a file"),
     "models": (
         "hapi_compute.cli.models",
         "list models by name, with the weights there are for them",
@@ -29,6 +31,10 @@ COMMANDS = {
     "plan": (
         "hapi_compute.cli.plan",
         "compare the ways to split a training run between store and trainer",
+    ),
+    "predict": (
+        "hapi_compute.cli.predict",
+        "label everything in a container with a trained model",
     ),
     "put": ("hapi_compute.cli.put", "pack labelled images into shards and upload them"),
     "train": ("hapi_compute.cli.train", "fine-tune a pretrained model on images in Swift"),

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 
@@ -37,6 +38,58 @@ def client(args: argparse.Namespace):
     return SwiftClient(Credentials(**values, storage_url=args.storage_url))
 
 
+def swift_url(text: str) -> str:
+    """``container/prefix`` with or without ``swift://``, as ``swift://container/prefix``."""
+    return text if text.startswith("swift://") else f"swift://{text}"
+
+
+def add_scan(parser: argparse.ArgumentParser) -> None:
+    """How ``hapi extract``, ``predict`` and ``eval`` read a dataset."""
+    from hapi_compute.infer.config import ENCODINGS, ScanConfig
+
+    group = parser.add_argument_group("reading")
+    default = ScanConfig("swift://c")
+    group.add_argument(
+        "--labels", metavar="WHERE",
+        help="'path' (folder of the key), or a CSV or JSONL table of key and label, "
+        "swift://C/OBJECT or a file (default: .cls or .json in the shard, the folder of a single "
+        "image)",
+    )  # fmt: skip
+    for name, what, type_, metavar in (
+        ("concurrency", "requests at once", int, "N"),
+        ("prefetch", "shards read ahead", int, "N"),
+        ("prefetch_bytes", "bound of the same in bytes", size, "SIZE"),
+        ("micro_batch", "samples that run at once, at most", int, "N"),
+        ("threads", "torch's CPU threads (default: all CPUs)", int, "N"),
+        ("decode_threads", "decoders (default: half the CPUs)", int, "N"),
+    ):
+        value = getattr(default, name)
+        group.add_argument(
+            f"--{name.replace('_', '-')}", type=type_, metavar=metavar, default=value,
+            help=what + ("" if value is None else f" ({value})"),
+        )  # fmt: skip
+    group.add_argument(
+        "--encoding", choices=ENCODINGS, default=default.encoding,
+        help=f"of features on the wire ({default.encoding})",
+    )  # fmt: skip
+    group.add_argument(
+        "--require-pushdown", action="store_true",
+        help="fail where the store cannot compute, rather than read the objects themselves",
+    )  # fmt: skip
+
+
+def scan_config(args: argparse.Namespace):
+    """The :class:`~hapi_compute.infer.config.ScanConfig` that the options of :func:`add_scan` and
+    ``args.dataset`` describe.
+
+    :raises ValueError: an option is out of range
+    """
+    from hapi_compute.infer.config import ScanConfig
+
+    values = {field: getattr(args, field) for field in ScanConfig.__dataclass_fields__}
+    return ScanConfig(**values | {"dataset": swift_url(args.dataset)})
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", metavar="PATH", help="write a machine-readable report ('-': to stdout)"
@@ -54,6 +107,43 @@ def write_json(path: str | None, document: dict) -> None:
     temporary = Path(f"{path}.{os.getpid()}.tmp")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
+
+
+class Bar:
+    """A progress bar on a terminal, a line now and then elsewhere; called with (done, total)."""
+
+    _EVERY = 10.0  #: seconds between two lines
+
+    def __init__(self, unit: str):
+        self._unit = unit
+        self._bar = None
+        self._last = time.monotonic()
+
+    def __enter__(self) -> Bar:
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(unit=self._unit, file=sys.stderr, leave=False)
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def __call__(self, done: int, total: int | None) -> None:
+        if self._bar is not None:
+            self._bar.total = total
+            self._bar.update(done - self._bar.n)
+        elif time.monotonic() - self._last >= self._EVERY:
+            self._last = time.monotonic()
+            of = "" if total is None else f" of {total}"
+            self.note(f"{done}{of} {self._unit}s")
+
+    def note(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}

@@ -89,6 +89,7 @@ def pin(
     labels: str | None = None,
     *,
     unlabelled: bool = False,
+    class_names: tuple[str, ...] = (),
 ) -> Dataset:
     """List a dataset.
 
@@ -96,6 +97,7 @@ def pin(
     :param labels: None: from the shards, or the folders of single images; ``path``: from the
         folder of each key; else the place of a table, see :func:`labels.read_table`
     :param unlabelled: do without labels and classes where there are none
+    :param class_names: what the numbers mean where nothing else says
     :raises NotFound: no such container
     :raises DatasetError: nothing usable there, or manifest and objects disagree
     """
@@ -109,7 +111,7 @@ def pin(
     # By UTF-8 bytes, whatever collation a container server has.
     objects.sort(key=lambda found: found.name.encode())
     if manifest is not None:
-        return _labelled(client, _from_manifest(url, manifest, objects), labels)
+        return _labelled(client, _from_manifest(url, manifest, objects), labels, class_names)
     usable = [found for found in objects if _extension(found.name) in ("tar", *KINDS)]
     if not usable:
         raise DatasetError(f"{url}: no object there ends in .tar, {', '.join(KINDS)}")
@@ -117,14 +119,17 @@ def pin(
     elsewhere = unlabelled or labels not in (None, PATH)
     if all(_extension(found.name) == "tar" for found in usable):
         if num_classes is None and elsewhere:
-            return _labelled(client, _bare(url, usable, stray), labels)
-        return _labelled(client, _from_tars(url, usable, stray, num_classes), labels)
+            return _labelled(client, _bare(url, usable, stray), labels, class_names)
+        found = _from_tars(url, usable, stray, num_classes)
+        if len(class_names) == num_classes:
+            found = replace(found, classes=class_names)
+        return _labelled(client, found, labels, class_names)
     if any(_extension(found.name) == "tar" for found in usable):
         raise DatasetError(f"{url}: holds both tar shards and single images; use two prefixes")
     root = f"{url.prefix}/" if url.prefix else ""
     foldered = all(folder_of(each.name[len(root) :]) for each in usable)
     if labels not in (None, PATH) or (unlabelled and not foldered and labels is None):
-        return _labelled(client, _bare(url, usable, stray), labels)
+        return _labelled(client, _bare(url, usable, stray), labels, class_names)
     return _from_folders(url, usable, stray, num_classes)
 
 
@@ -137,14 +142,16 @@ def _bare(url: SwiftUrl, objects: list[ObjectInfo], stray: int) -> Dataset:
     return Dataset(url, shards, (), stray)
 
 
-def _labelled(client: SwiftClient, dataset: Dataset, labels: str | None) -> Dataset:
+def _labelled(
+    client: SwiftClient, dataset: Dataset, labels: str | None, class_names: tuple[str, ...]
+) -> Dataset:
     """With labels from elsewhere, if so asked."""
     if labels is None:
         return dataset
-    classes = dataset.classes
+    classes = dataset.classes or class_names
     if labels == PATH:
         numbers = {name: number for number, name in enumerate(classes)}
-        if not dataset.named:
+        if not dataset.named and not class_names:
             raise DatasetError(
                 f"{dataset.url}: no manifest says which folders are classes; label by a table"
             )

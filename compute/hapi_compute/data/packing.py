@@ -47,15 +47,16 @@ def pack(sizes: Sequence[int], max_samples: int, max_bytes: int) -> list[list[in
     return shards
 
 
-def build_tar(samples: Iterable[tuple[str, str, int, bytes]]) -> bytes:
+def build_tar(samples: Iterable[tuple[str, str, int | None, bytes]]) -> bytes:
     """A WebDataset tar.
 
-    :param samples: (key, extension, label, content)
+    :param samples: (key, extension, label, content); no ``.cls`` is written for None
     """
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for key, extension, label, content in samples:
-            _add(archive, f"{key}.cls", str(label).encode())
+            if label is not None:
+                _add(archive, f"{key}.cls", str(label).encode())
             _add(archive, f"{key}.{extension}", content)
     return stream.getvalue()
 

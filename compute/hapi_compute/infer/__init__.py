@@ -1,0 +1,1 @@
+"""A network run over a dataset once: features, predictions, accuracy."""

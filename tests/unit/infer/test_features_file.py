@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from hapi_compute.data.errors import DatasetError
+from hapi_compute.infer.features_file import FeaturesFile, finished, read_keys
+
+ABOUT = {"model": "m", "classes": ["cät", "dog"], "dataset": {"digest": "d"}}
+SHAPE = (3, 2)
+
+
+def shards():
+    random = np.random.default_rng(0)
+    for number, count in enumerate((4, 1, 0, 5)):
+        keys = [f"k{number}/\U0001f600 {i}\n" for i in range(count)]
+        rows = random.normal(size=(count, *SHAPE)).astype(np.float32)
+        yield f"s{number}", rows, keys, [i % 3 - 1 for i in range(count)]
+
+
+def write(path, only=None, **options):
+    with FeaturesFile(path, ABOUT, SHAPE, **options) as out:
+        for shard in list(shards())[len(out.shards) : only]:
+            out.append(*shard)
+        if only is None:
+            out.finish()
+        return out
+
+
+@pytest.fixture(params=["f.npy", "f.safetensors"])
+def path(request, tmp_path):
+    return tmp_path / "deep" / request.param
+
+
+def check(path):
+    rows = np.concatenate([each[1] for each in shards()])
+    keys = [key for each in shards() for key in each[2]]
+    labels = [label for each in shards() for label in each[3]]
+    if path.suffix == ".npy":
+        loaded = np.load(path, allow_pickle=False)
+        document = json.loads(path.with_suffix(".json").read_text())
+        assert (document["keys"], document["labels"]) == (keys, labels)
+        assert document["shape"] == [10, *SHAPE] and document["model"] == "m"
+        assert np.load(path, mmap_mode="r").shape == (10, *SHAPE)
+    else:
+        tensors = load_file(path)
+        loaded = tensors["features"]
+        assert read_keys(tensors) == keys and tensors["label"].tolist() == labels
+    np.testing.assert_array_equal(loaded, rows)
+    expected = {path.name} | ({"f.json"} if path.suffix == ".npy" else set())
+    assert {each.name for each in path.parent.iterdir()} == expected
+
+
+def test_whole(path):
+    write(path)
+    check(path)
+    assert finished(path, ABOUT) == 10
+    assert finished(path, ABOUT | {"model": "other"}) is None
+    assert finished(path.with_name("g" + path.suffix), ABOUT) is None
+
+
+@pytest.mark.parametrize("only", [0, 1, 3, 4])
+def test_going_on_gives_the_same_bytes(path, only):
+    write(path)
+    whole = path.read_bytes()
+    path.unlink()
+    write(path, only)
+    assert not path.exists()
+    out = write(path)
+    assert path.read_bytes() == whole and len(out.shards) == 4
+    check(path)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 60])
+@pytest.mark.parametrize("which", ["journal", "partial"])
+def test_what_a_kill_left_half_is_done_again(path, which, cut):
+    write(path)
+    whole = path.read_bytes()
+    path.unlink()
+    write(path, 4)
+    file = path.with_name(f"{path.name}.{which}")
+    file.write_bytes(file.read_bytes()[:-cut])
+    with FeaturesFile(path, ABOUT, SHAPE) as out:
+        assert out.shards[:2] == ["s0", "s1"] and len(out.shards) < 4
+    write(path)
+    assert path.read_bytes() == whole
+
+
+def test_damaged_rows_are_done_again(path):
+    write(path, 4)
+    partial = path.with_name(f"{path.name}.partial")
+    content = bytearray(partial.read_bytes())
+    content[-3] ^= 1
+    partial.write_bytes(content)
+    with FeaturesFile(path, ABOUT, SHAPE) as out:
+        assert out.shards == ["s0", "s1", "s2"]
+    write(path)
+    check(path)
+
+
+def test_another_run_is_refused(path):
+    write(path, 2)
+    with pytest.raises(DatasetError, match="another run.*--restart"):
+        FeaturesFile(path, ABOUT | {"model": "n"}, SHAPE)
+    with FeaturesFile(path, ABOUT | {"model": "n"}, SHAPE, restart=True) as out:
+        assert out.shards == []
+
+
+def test_one_writer_at_a_time(path):
+    with FeaturesFile(path, ABOUT, SHAPE):
+        with pytest.raises(DatasetError, match="another process"):
+            FeaturesFile(path, ABOUT, SHAPE)
+    write(path)
+    check(path)
+
+
+def test_nothing_at_all(path):
+    with FeaturesFile(path, ABOUT, SHAPE) as out:
+        out.finish()
+    assert finished(path, ABOUT) == 0
