@@ -16,14 +16,15 @@ import torch
 
 from benchmarks.hosts import tier_cores
 from benchmarks.workload import Network
-from hapi_compute.data.batches import gather, training_windows
+from hapi_compute.data.batches import gather
 from hapi_compute.data.routing import Router
+from hapi_compute.data.windows import Layout, training_windows
 from hapi_compute.plan.candidates import Candidate
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.occupancy import COMPUTE, FETCH, NETWORK, STORAGE
 from hapi_compute.train.config import TrainConfig, training_transform
 from hapi_compute.train.optim import build_optimizer
-from hapi_compute.train.pipeline import Pipeline, decode_pool, jobs_of
+from hapi_compute.train.pipeline import Pipeline, decode_pool
 from hapi_compute.train.progress import Progress
 from hapi_compute.train.setup import Parts, prepare
 from hapi_compute.train.task import TransferTask, step_seed
@@ -199,8 +200,9 @@ class Rig:
         """Seconds of an iteration when nothing overlaps: shards are read, then trained on."""
         config, container = self.config, self.parts.dataset.url.container
         windows = training_windows(self.parts.dataset, config.seed, 0, 1)
+        layout = Layout(config.batch_size)
         jobs = list(
-            jobs_of(windows, lambda epoch: training_transform(config.transform, 0, epoch))
+            layout.jobs(windows, lambda epoch: training_transform(config.transform, 0, epoch))
         )
         reader, waiting, taken = self.pipeline.reader(container, candidate), [], 0
         never = threading.Event()
@@ -226,7 +228,8 @@ class Rig:
 
     def step(self, batch, number: int) -> float:
         """One optimiser step; the loss."""
-        loss, _ = self.task.loss(batch, step_seed(0, number))
+        outcome = self.task.loss(batch, step_seed(0, number))
+        loss = outcome.loss / outcome.weight
         value = loss.item()
         with self.parts.timings.measure("trainable", COMPUTE):
             self.optimizer.zero_grad(set_to_none=True)

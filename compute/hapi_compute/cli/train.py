@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
 
 from hapi_compute.cli import exit_codes, options
@@ -19,7 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Everything that decides a run."""
-    from hapi_compute.train.config import ENCODINGS, OPTIMIZERS, SCHEDULES, TrainConfig
+    from hapi_compute.train.config import (
+        DEVICES,
+        ENCODINGS,
+        KEEP,
+        OPTIMIZERS,
+        SCHEDULES,
+        TrainConfig,
+    )
 
     defaults = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
 
@@ -39,22 +47,38 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "--freeze-at", required=True, metavar="CUT", help="cut or module; all before it is frozen"
     )
     option(model, "split", "auto, raw, or the cut up to which the store computes", metavar="CUT")
+    option(model, "task", "your own head and loss: FILE.py:FACTORY of a TrainingTask",
+           metavar="REF")  # fmt: skip
     option(model, "num_classes", "where the dataset does not say", type=int, metavar="N")
 
     data = parser.add_argument_group("data")
     option(data, "transform", "as in X-Hapi-Transform, or 'none' (default: the model's own)")
     option(data, "test_transform", "for validation and test (default: without random steps)")
     option(data, "test", "dataset for the final accuracy", metavar="swift://C/P")
+    option(data, "labels", "'path', or a CSV or JSONL table (default: in the shards)",
+           metavar="WHERE")  # fmt: skip
     option(data, "val_split", "part of the shards to validate on", type=float, metavar="F")
 
     training = parser.add_argument_group("training")
     option(training, "epochs", "passes over the data", type=int, metavar="N")
-    option(training, "batch_size", "samples in a step", type=int, metavar="N")
+    option(training, "batch_size", "samples in a step, of all ranks", type=int, metavar="N")
+    option(training, "drop_last", "leave out a last batch that is not full", action="store_true")
+    option(training, "accumulate", "batches for one change of the weights", type=int, metavar="N")
     option(training, "optimizer", "method", choices=OPTIMIZERS)
     option(training, "lr", "learning rate", type=float)
     option(training, "weight_decay", "pull towards zero", type=float, metavar="W")
     option(training, "momentum", "of sgd", type=float, metavar="M")
     option(training, "schedule", "of the learning rate, by step", choices=SCHEDULES)
+    option(training, "warmup", "steps in which the rate rises to its height", type=int,
+           metavar="N")  # fmt: skip
+    option(training, "label_smoothing", "part of the target spread over all classes", type=float,
+           metavar="S")  # fmt: skip
+    option(training, "class_weights", "'balanced', or a number for each class, with commas",
+           metavar="W")  # fmt: skip
+    option(training, "patience", "stop after so many epochs without a better validation",
+           type=int, metavar="N")  # fmt: skip
+    option(training, "keep", "the model is the best or the last epoch's (default: the best, with "
+           "validation)", choices=KEEP)  # fmt: skip
     option(training, "seed", "of order, new layers, dropout, random transforms", type=int)
     option(training, "window", "shards shuffled together", type=int, metavar="W")
 
@@ -72,6 +96,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     option(work, "resume", "go on from the checkpoint in --out", action="store_true")
     option(work, "overwrite", "begin anew in an --out that holds a run", action="store_true")
     option(work, "checkpoint_seconds", "between checkpoints", type=float, metavar="S")
+    option(work, "tensorboard", "write events for TensorBoard below --out", action="store_true")
+    option(work, "device", "to train on", choices=DEVICES)
     option(work, "require_pushdown", "fail rather than go on raw", action="store_true")
 
 
@@ -88,10 +114,17 @@ def config_of(args: argparse.Namespace):
 
 def run(args: argparse.Namespace) -> int:
     from hapi_compute import train
-    from hapi_compute.train.progress import for_terminal
+    from hapi_compute.train.errors import OtherRankFailed
+    from hapi_compute.train.progress import Progress, for_terminal
 
-    with for_terminal() as progress:
-        report = train.run(config_of(args), options.client(args), progress)
+    first = os.environ.get("RANK", "0") == "0"
+    try:
+        with for_terminal() if first else Progress() as progress:
+            report = train.run(config_of(args), options.client(args), progress)
+    except OtherRankFailed:
+        return exit_codes.FAILED  # That rank says why.
+    if not first:
+        return exit_codes.OK
     # Where the JSON goes to stdout, nothing else may.
     print(report.table(), file=sys.stderr if args.json == "-" else sys.stdout)
     options.write_json(args.json, report.to_dict())

@@ -4,6 +4,8 @@
 
     windows -> Fetcher -> permute the window's samples -> cut into batches -> load rows in a pool
 
+What is in which batch, and which part of it is ours, :mod:`hapi_compute.data.windows` says.
+
 A background thread drives this, a few batches ahead of the consumer. Memory is bounded by one
 window, the fetcher's prefetch and the batches ahead.
 """
@@ -18,60 +20,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hapi_compute.data import order
 from hapi_compute.data.fetcher import Fetcher
-from hapi_compute.data.listing import Dataset, Shard
 from hapi_compute.data.shards import ShardSamples
+from hapi_compute.data.windows import Layout, Step, Window
 
 _POLL = 0.1
-
-
-@dataclass(frozen=True)
-class Window:
-    """Shards whose samples are shuffled together.
-
-    ``seed`` None keeps the order of the shards; ``skip`` samples at the head are left out;
-    ``last`` closes the epoch.
-    """
-
-    epoch: int
-    index: int
-    shards: tuple[Shard, ...]
-    seed: int | None = None
-    skip: int = 0
-    last: bool = False
-
-    @property
-    def samples(self) -> int | None:
-        counts = [shard.samples for shard in self.shards]
-        return None if None in counts else sum(counts)
-
-
-def training_windows(
-    dataset: Dataset, seed: int, epoch: int, width: int, skip: int = 0
-) -> list[Window]:
-    """The windows of one epoch.
-
-    :param skip: samples at the epoch's start that have been trained on already; windows that lie
-        wholly before are left out where their sizes are known
-    """
-    runs = order.windows(order.shard_order(seed, epoch, len(dataset.shards)), width)
-    result = []
-    for index, run in enumerate(runs):
-        shards = tuple(dataset.shards[i] for i in run)
-        window = Window(epoch, index, shards, seed, skip, index == len(runs) - 1)
-        if not window.last and window.samples is not None and window.samples <= skip:
-            skip -= window.samples
-            continue
-        result.append(window)
-        skip = 0  # The loader carries over what reaches beyond this window.
-    return result
-
-
-def sequential_windows(dataset: Dataset) -> list[Window]:
-    """One shard after the other, in listing order."""
-    last = len(dataset.shards) - 1
-    return [Window(0, i, (shard,), last=i == last) for i, shard in enumerate(dataset.shards)]
 
 
 @dataclass(frozen=True)
@@ -90,12 +43,16 @@ class Part:
 class Batch:
     """``parts`` that together are n samples, ``labels`` int64 [n], ``keys`` n strings.
 
-    There is one part, unless the split moved between two of the batch's shards.
+    There is one part, unless the split moved between two of the batch's shards; none, if the
+    batch is smaller than there are ranks and has nothing for this one. ``total`` counts the
+    samples of all ranks in ``step`` of the epoch.
     """
 
     parts: tuple[Part, ...]
     labels: np.ndarray
     keys: tuple[str, ...]
+    step: int = 0
+    total: int = 0
 
     @property
     def data(self) -> np.ndarray:
@@ -144,8 +101,10 @@ def gather(
     places: Sequence[tuple[ShardSamples, int]],
     shape_of: Callable[[str | None], tuple[int, ...]],
     pool: Executor,
+    step: int = 0,
+    total: int | None = None,
 ) -> Pending:
-    """A batch of the samples at ``places``, in that order.
+    """A batch of the samples at ``places``, (shard, row) each, in that order.
 
     :param shape_of: cut (None: decoded samples) to the shape of one sample there
     """
@@ -167,7 +126,8 @@ def gather(
         for place, out in zip(part.rows, part.data, strict=True):
             shard, row = places[place]
             futures.append(pool.submit(shard.rows.load, row, out))
-    return Pending(Batch(parts, labels, keys), tuple(futures))
+    total = len(places) if total is None else total
+    return Pending(Batch(parts, labels, keys, step, total), tuple(futures))
 
 
 @dataclass(frozen=True)
@@ -180,7 +140,8 @@ class Loader:
     """Batches of several epochs, prepared ahead, across the end of an epoch too.
 
     :param windows: of all epochs, one after the other
-    :param jobs: from :func:`jobs_of`, in the order of ``windows``
+    :param fetcher: of ``layout.jobs(windows, ...)``
+    :param layout: what becomes of their samples
     :param shape_of: cut (None: decoded samples) to the shape of one sample there
     :param pool: loads rows (decodes); shared with others
     :param ahead: batches prepared before they are asked for
@@ -190,15 +151,15 @@ class Loader:
         self,
         windows: Sequence[Window],
         fetcher: Fetcher,
+        layout: Layout,
         *,
-        batch_size: int,
         shape_of: Callable[[str | None], tuple[int, ...]],
         pool: Executor,
         ahead: int = 2,
     ):
         self._windows = windows
         self._fetcher = fetcher
-        self._batch_size = batch_size
+        self._layout = layout
         self._shape_of = shape_of
         self._pool = pool
         self._queue: queue.Queue = queue.Queue(ahead)
@@ -250,28 +211,55 @@ class Loader:
             self._put(_End(None, error))
 
     def _items(self) -> Iterator[Pending | _End]:
+        run: list[Window] = []
+        for window in self._windows:
+            run.append(window)
+            if window.last:
+                yield from self._epoch_items(run)
+                run = []
+
+    def _epoch_items(self, windows: list[Window]) -> Iterator[Pending | _End]:
         totals = EpochTotals()
         waiting: list[tuple[ShardSamples, int]] = []
-        skip_left = 0
-        for window in self._windows:
-            shards = [next(self._fetcher) for _ in window.shards]
-            for shard in shards:
-                totals.add(shard)
-            places = [(shard, row) for shard in shards for row in range(len(shard))]
-            del shards
-            if window.seed is not None:
-                moved = order.sample_order(window.seed, window.epoch, window.index, len(places))
-                places = [places[i] for i in moved]
-            skip = window.skip + skip_left
-            skip_left = max(0, skip - len(places))
-            waiting += places[skip:]
-            del places
-            while len(waiting) >= self._batch_size:
-                yield gather(waiting[: self._batch_size], self._shape_of, self._pool)
-                del waiting[: self._batch_size]
-            if window.last:
-                if waiting:
-                    yield gather(waiting, self._shape_of, self._pool)
-                waiting = []
-                yield _End(totals)
-                totals, skip_left = EpochTotals(), 0
+        steps = self._layout.steps(windows[0].begin)
+        step = next(steps, None)
+        start = windows[0].start or 0
+        for window in windows:
+            count, found = self._read(window, start, totals)
+            start += count
+            waiting += found
+            del found
+            while step is not None and len(waiting) >= step.own:
+                yield self._gather(step, waiting)
+                step = next(steps, None)
+        if waiting and self._layout.samples is None and not self._layout.drop_last:
+            yield self._gather(Step(step.step, len(waiting), len(waiting)), waiting)
+        yield _End(totals)
+
+    def _read(
+        self, window: Window, start: int, totals: EpochTotals
+    ) -> tuple[int, list[tuple[ShardSamples, int]]]:
+        """Samples of the window, and (shard, row) of those that are wanted, in order."""
+        shards = {}
+        for index, _ in self._layout.pieces(window):
+            shards[index] = next(self._fetcher)
+            totals.add(shards[index])
+        counts = [
+            len(shards[index]) if shard.samples is None else shard.samples
+            for index, shard in enumerate(window.shards)
+        ]
+        ends = np.cumsum(counts)
+        count = int(ends[-1])
+        positions = self._layout.positions(window, count, start)
+        found = []
+        owners = np.searchsorted(ends, positions, side="right")
+        for position, index in zip(positions.tolist(), owners.tolist(), strict=True):
+            shard = shards[index]
+            row = position - (int(ends[index]) - counts[index]) - shard.first
+            found.append((shard, row))
+        return count, found
+
+    def _gather(self, step: Step, waiting: list[tuple[ShardSamples, int]]) -> Pending:
+        places = waiting[: step.own]
+        del waiting[: step.own]
+        return gather(places, self._shape_of, self._pool, step.step, step.total)

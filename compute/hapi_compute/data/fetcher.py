@@ -83,7 +83,7 @@ class Fetcher:
 
     def _top_up(self) -> None:
         while self._next_job is not None and not self._stop.is_set():
-            expected = self._reader.expected_bytes(self._next_job.shard)
+            expected = self._reader.expected_bytes(self._next_job)
             full = len(self._ahead) >= self._prefetch
             if self._ahead and (full or self._ahead_bytes + expected > self._max_bytes):
                 return

@@ -1,8 +1,13 @@
 """The order of samples, as pure functions of seed, epoch and listing.
 
-Shards are permuted, taken in windows of W, and the samples of a window are permuted together: W
-bounds memory. Nothing here depends on the split, the tier, the number of threads or what had to
-be repeated, so a run sees the same samples in the same order wherever its parts are computed.
+Shards are permuted and taken in windows of W: W bounds memory. The samples of an epoch make
+batches of B, and within a window a sample's place in its batch tells the stretch of the window it
+is taken from: slot p of all the window's batches shares one run of consecutive samples, permuted
+over those batches. So whoever wants the slots from p to q of every batch, one rank of many, needs
+one run of consecutive samples and no more, whatever p and q are.
+
+Nothing here depends on the split, the tier, the number of ranks, workers and threads, or what had
+to be repeated: a run sees the same batches wherever its parts are computed.
 
 Only raw 64-bit words are taken from numpy's Philox, which stay the same across numpy versions.
 """
@@ -31,9 +36,23 @@ def shard_order(seed: int, epoch: int, shards: int) -> np.ndarray:
     return permutation(shards, seed, epoch, "shards")
 
 
-def sample_order(seed: int, epoch: int, window: int, samples: int) -> np.ndarray:
-    """Order of the samples within the ``window``-th window of an epoch; int64 [samples]."""
-    return permutation(samples, seed, epoch, "window", window)
+def sample_order(
+    seed: int, epoch: int, window: int, samples: int, start: int = 0, batch: int = 1
+) -> np.ndarray:
+    """Order of the samples within the ``window``-th window of an epoch; int64 [samples].
+
+    :param start: samples of the epoch before this window
+    :param batch: samples in a batch, over all ranks
+    """
+    if samples == 0:
+        return np.empty(0, dtype=np.int64)
+    slots = (start + np.arange(samples, dtype=np.int64)) % batch
+    by_slot = np.argsort(slots, kind="stable")
+    words = np.atleast_1d(_words(samples, seed, epoch, "window", window))
+    result = np.empty(samples, dtype=np.int64)
+    # Position i of the window belongs to slot slots[by_slot[i]]: there are equally many of both.
+    result[by_slot] = np.lexsort((words, slots[by_slot]))
+    return result
 
 
 def windows(order: np.ndarray, width: int) -> list[np.ndarray]:

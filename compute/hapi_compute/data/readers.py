@@ -73,7 +73,7 @@ def _fill(out: np.ndarray, row: np.ndarray, where: str) -> None:
 
 
 class RawReader:
-    """Plain GET of the object."""
+    """Plain GET of the whole object, also where only a part of its samples is wanted."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class RawReader:
         self.timings = timings
         self.limits = limits or Limits()
 
-    def expected_bytes(self, shard: Shard) -> int:
-        return shard.bytes
+    def expected_bytes(self, job: Job) -> int:
+        return job.shard.bytes
 
     def where(self, shard: Shard) -> str:
         return f"{self._container}/{shard.name}"
@@ -98,7 +98,7 @@ class RawReader:
     def read(self, job: Job, sleep) -> ShardSamples:
         shard, where = job.shard, self.where(job.shard)
         answer = self._client.get(self._container, shard.name, if_match=shard.etag, sleep=sleep)
-        contents = read_shard(answer.body, shard.name, self.limits)
+        contents = read_shard(answer.body, shard.name, self.limits, job.samples)
         _check_count(shard, contents.total, where)
         keys = tuple(sample.key for sample in contents.samples)
         # A sample that is known to be bad says so when it is loaded, and better than its label.
@@ -109,6 +109,7 @@ class RawReader:
             label_array(labels, keys, shard, where, self._num_classes),
             bytes_received=len(answer.body),
             times=(answer.times,),
+            first=_first(job),
         )
 
 
@@ -125,6 +126,10 @@ def tensor_shape(client: SwiftClient, dataset: Dataset) -> tuple[int, ...]:
     except HapiError as error:
         where = f"{container}/{shard.name}"
         raise type(error)(f"{where}: {error.detail}", **error.members) from None
+
+
+def _first(job: Job) -> int:
+    return 0 if job.samples is None else job.samples.first
 
 
 def _check_count(shard: Shard, total: int | None, where: str) -> None:
@@ -191,8 +196,8 @@ class FeatureReader:
         self._unavailable = False
         self._micro_batch = pushdown.micro_batch
 
-    def expected_bytes(self, shard: Shard) -> int:
-        samples = shard.samples if shard.samples is not None else 128
+    def expected_bytes(self, job: Job) -> int:
+        samples = job.count if job.count is not None else 128
         return samples * self._pushdown.cut_bytes
 
     def read(self, job: Job, sleep) -> ShardSamples:
@@ -214,7 +219,7 @@ class FeatureReader:
     def _features(self, job: Job, sleep) -> ShardSamples:
         shard, where = job.shard, self._raw.where(job.shard)
         parts: list[tuple[Features, FeatureStats]] = []
-        for samples in self._ranges(shard):
+        for samples in self._ranges(job):
             parts.append(self._request(job, samples, sleep))
             _check_count(shard, parts[-1][1].total, where)
         keys = tuple(key for features, _ in parts for key in features.keys)
@@ -233,18 +238,20 @@ class FeatureReader:
             storage=storage,
             cut=self._pushdown.cut,
             times=tuple(stats.times for _, stats in parts),
+            first=_first(job),
         )
 
-    def _ranges(self, shard: Shard) -> list[SampleRange | None]:
+    def _ranges(self, job: Job) -> list[SampleRange | None]:
         """Several requests where one answer would be larger than a node may send."""
-        if shard.samples is None:
+        if job.count is None:
             return [None]
         most = max(1, self._raw.limits.max_output_bytes // self._pushdown.cut_bytes)
-        if shard.samples <= most:
-            return [None]
+        if job.count <= most:
+            return [job.samples]
+        begin = _first(job)
+        end = begin + job.count
         return [
-            SampleRange(first, min(first + most, shard.samples) - 1)
-            for first in range(0, shard.samples, most)
+            SampleRange(first, min(first + most, end) - 1) for first in range(begin, end, most)
         ]
 
     def _request(self, job: Job, samples: SampleRange | None, sleep):
@@ -271,8 +278,10 @@ class FeatureReader:
     def _fall_back(self, job: Job, sleep) -> ShardSamples:
         raw = self._raw.read(job, sleep)
         parts = []
-        for samples in self._ranges(job.shard):
-            first, last = (samples.first, samples.last) if samples else (0, len(raw) - 1)
+        for samples in self._ranges(job):
+            first, last = (0, len(raw) - 1)
+            if samples is not None:
+                first, last = samples.first - raw.first, samples.last - raw.first
             for start in range(first, last + 1, self._micro_batch):
                 stop = min(start + self._micro_batch, last + 1)
                 batch = np.empty((stop - start, *self._input_shape), dtype=np.float32)
@@ -287,6 +296,7 @@ class FeatureReader:
             fallback=True,
             cut=self._pushdown.cut,
             times=raw.times,
+            first=raw.first,
         )
 
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hapi_compute.data.listing import Shard
 from hapi_compute.data.shards import Job, Reader, ShardSamples
 from hapi_compute.store.occupancy import FETCH, Moment, Occupancy
 
@@ -131,8 +130,8 @@ class Router:
             found, self._strays = self._strays, []
             return found
 
-    def expected_bytes(self, shard: Shard) -> int:
-        return self.reader(self._route).expected_bytes(shard)
+    def expected_bytes(self, job: Job) -> int:
+        return self.reader(self._route).expected_bytes(job)
 
     def read(self, job: Job, sleep) -> ShardSamples:
         early = self._early.pop((job.epoch, job.shard.name), None)

@@ -15,6 +15,9 @@ class Counts:
     bytes_received: int = 0
     bytes_sent: int = 0
 
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
     def __sub__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
 

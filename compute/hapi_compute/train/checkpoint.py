@@ -20,7 +20,8 @@ from hapi_compute.train.state import RunState
 from swift_hapi.protocol.payload import PayloadInvalid, canonical_json, read_metadata
 
 NAME = "checkpoint.safetensors"
-VERSION = 1
+BEST_NAME = "best.safetensors"
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,17 @@ def save(
 
 
 def load(
-    path: Path, identity: Identity, model: nn.Module, optimizer: torch.optim.Optimizer
+    content: bytes,
+    path: Path,
+    identity: Identity,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
 ) -> RunState:
     """Put weights and optimiser state back.
 
+    :param content: of the file ``path``, which is named in errors
     :raises CheckpointMismatch: it is of another run, or damaged
     """
-    content = path.read_bytes()
     try:
         metadata = read_metadata(content)
     except PayloadInvalid as error:
@@ -78,13 +83,24 @@ def load(
         raise CheckpointMismatch(f"{path}: version {metadata.get('version')!r} is not {VERSION}")
     _compare(path, metadata["identity"], identity.to_json())
     try:
+        weights(content, path, model)
+        _restore(model, optimizer, safetensors.torch.load(content), metadata["optimizer"])
+        return RunState.from_json(metadata["state"])
+    except (safetensors.SafetensorError, KeyError, TypeError, RuntimeError) as error:
+        raise CheckpointMismatch(f"{path}: does not fit this model: {error}") from None
+
+
+def weights(content: bytes, path: Path, model: nn.Module) -> None:
+    """Put the weights of a checkpoint into ``model``, and nothing else.
+
+    :raises CheckpointMismatch: they do not fit, or the file is damaged
+    """
+    try:
         tensors = safetensors.torch.load(content)
         model.load_state_dict(
             {k.removeprefix("model/"): v for k, v in tensors.items() if k.startswith("model/")}
         )
-        _restore(model, optimizer, tensors, metadata["optimizer"])
-        return RunState.from_json(metadata["state"])
-    except (safetensors.SafetensorError, KeyError, TypeError, RuntimeError) as error:
+    except (safetensors.SafetensorError, RuntimeError) as error:
         raise CheckpointMismatch(f"{path}: does not fit this model: {error}") from None
 
 
@@ -103,12 +119,16 @@ def _restore(
     scalars: dict[str, dict],
 ) -> None:
     parameters = dict(model.named_parameters())
+    optimizer.state.clear()
     for name, values in scalars.items():
         optimizer.state[parameters[name]].update(values)
     for key, tensor in tensors.items():
         if key.startswith("optimizer/"):
             name, _, entry = key.removeprefix("optimizer/").rpartition("/")
-            optimizer.state[parameters[name]][entry] = tensor
+            parameter = parameters[name]
+            # Step counts stay on the CPU, as torch's optimisers have them.
+            where = "cpu" if tensor.dim() == 0 else parameter.device
+            optimizer.state[parameter][entry] = tensor.to(where)
 
 
 def _compare(path: Path, found: dict, wanted: dict) -> None:

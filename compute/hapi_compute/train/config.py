@@ -13,13 +13,16 @@ from swift_hapi.protocol.transform import TransformSpec, parse_transform
 
 OPTIMIZERS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "step")
+DEVICES = ("auto", "cpu", "cuda")
+KEEP = ("best", "last")
+BALANCED = "balanced"
 AUTO, RAW = "auto", "raw"
 #: fields that decide neither which samples are seen nor what is computed from them
 _WITHOUT_INFLUENCE = frozenset(
     {
         "split", "prefetch", "concurrency", "micro_batch", "threads", "decode_threads", "out",
         "resume", "overwrite", "require_pushdown", "prefetch_bytes", "test", "test_transform",
-        "checkpoint_seconds", "encoding",
+        "checkpoint_seconds", "encoding", "device", "patience", "keep", "tensorboard",
     }
 )  # fmt: skip
 
@@ -39,7 +42,16 @@ class TrainConfig:
         steps
     :param test: dataset for the final accuracy
     :param val_split: fraction of the shards held out for validation after each epoch
+    :param labels: where labels come from, as :func:`hapi_compute.data.listing.pin` takes it
     :param num_classes: where the dataset does not say
+    :param batch_size: samples of a step, over all ranks
+    :param drop_last: leave the last batch of an epoch out if it is not full
+    :param accumulate: batches whose gradients make one step of the optimiser
+    :param warmup: steps in which the learning rate rises from nothing to its full height
+    :param label_smoothing: part of the target that is spread over all classes
+    :param class_weights: ``balanced`` (by the manifest's counts) or a number for each class,
+        ``1,2.5,1``; None: all the same
+    :param task: ``path/to/file.py:factory`` of a :class:`~hapi_compute.train.hook.TrainingTask`
     :param window: shards shuffled together
     :param prefetch: shards read ahead of the window; None: as many as the window has
     :param prefetch_bytes: bound of the same in bytes
@@ -53,6 +65,11 @@ class TrainConfig:
     :param resume: go on from the checkpoint in ``out`` if there is one
     :param overwrite: begin anew in an ``out`` that holds a run already
     :param checkpoint_seconds: at most so much work of an epoch is lost; 0: after every step
+    :param patience: stop after so many epochs without a better validation; None: never
+    :param keep: whether the best or the last epoch's weights become the model; None: the best
+        where there is a validation
+    :param tensorboard: write events for TensorBoard below ``out``
+    :param device: ``auto`` takes a GPU where there is one
     :param require_pushdown: fail where the store cannot run the head, instead of going on raw
     :raises ValueError: an option is out of range; the message names it and the range
     """
@@ -67,13 +84,20 @@ class TrainConfig:
     test: str | None = None
     val_split: float = 0.0
     num_classes: int | None = None
+    labels: str | None = None
     epochs: int = 3
     batch_size: int = 64
+    drop_last: bool = False
+    accumulate: int = 1
     optimizer: str = "adamw"
     lr: float = 1e-3
     weight_decay: float = 0.0
     momentum: float = 0.9
     schedule: str = "constant"
+    warmup: int = 0
+    label_smoothing: float = 0.0
+    class_weights: str | None = None
+    task: str | None = None
     seed: int = 0
     window: int = 4
     prefetch: int | None = None
@@ -87,6 +111,10 @@ class TrainConfig:
     resume: bool = False
     overwrite: bool = False
     checkpoint_seconds: float = 300.0
+    patience: int | None = None
+    keep: str | None = None
+    tensorboard: bool = False
+    device: str = "auto"
     require_pushdown: bool = False
 
     def __post_init__(self):
@@ -100,6 +128,9 @@ class TrainConfig:
             ("num_classes", 1, 1_000_000),
             ("epochs", 1, 100_000),
             ("batch_size", 1, 100_000),
+            ("accumulate", 1, 100_000),
+            ("warmup", 0, 1_000_000_000),
+            ("patience", 1, 100_000),
             ("seed", 0, (1 << 63) - 1),
             ("window", 1, 100_000),
             ("prefetch", 1, 100_000),
@@ -115,15 +146,25 @@ class TrainConfig:
         self._check_range("lr", 0, 1000)
         self._check_range("weight_decay", 0, 1000)
         self._check_range("momentum", 0, 0.9999)
+        self._check_range("label_smoothing", 0, 0.9999)
         for name, choices in (
             ("optimizer", OPTIMIZERS),
             ("schedule", SCHEDULES),
             ("encoding", ENCODINGS),
+            ("device", DEVICES),
+            ("keep", (None, *KEEP)),
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r}: want {' or '.join(choices)}")
         if self.resume and self.out is None:
             raise ValueError("resume needs out, the directory with the checkpoint")
+        if self.tensorboard and self.out is None:
+            raise ValueError("tensorboard needs out, the directory to write to")
+        if self.patience is not None and not self.val_split:
+            raise ValueError("patience needs val_split: without validation there is no telling")
+        if self.keep == "best" and not self.val_split:
+            raise ValueError("keep=best needs val_split: without validation there is no telling")
+        self.given_weights()
         if self.require_pushdown and self.split == RAW:
             raise ValueError("require_pushdown contradicts split=raw")
 
@@ -132,6 +173,29 @@ class TrainConfig:
         # Not "value < low or value > high": NaN must not slip through.
         if value is not None and not low <= value <= high:
             raise ValueError(f"{name}={value}: want {low} to {high}")
+
+    def given_weights(self) -> tuple[float, ...] | None:
+        """A weight for each class, where ``class_weights`` is a list of them.
+
+        :raises ValueError: it is neither that nor ``balanced``
+        """
+        if self.class_weights in (None, BALANCED):
+            return None
+        try:
+            weights = tuple(float(text) for text in self.class_weights.split(","))
+        except ValueError:
+            weights = ()
+        if not weights or not all(0 <= weight <= 1e6 for weight in weights) or not any(weights):
+            raise ValueError(
+                f"class_weights={self.class_weights!r}: want {BALANCED!r} or numbers from 0 to "
+                "1000000 with commas between them, not all 0"
+            )
+        return weights
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the weights of the best epoch become the model."""
+        return self.keep == "best" or (self.keep is None and self.val_split > 0)
 
     @property
     def read_ahead(self) -> int:

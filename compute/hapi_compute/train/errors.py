@@ -17,3 +17,9 @@ class Diverged(HapiError):
 
     name = "diverged"
     status = 422
+
+
+class OtherRankFailed(HapiError):
+    """The first rank could not do what it does for all; it tells why itself."""
+
+    name = "other-rank-failed"

@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
-from hapi_compute.data.batches import Batch, EpochTotals, Window, training_windows
+from hapi_compute.data.batches import EpochTotals
 from hapi_compute.data.listing import Dataset
 from hapi_compute.data.shards import Reader
-from hapi_compute.store.occupancy import COMPUTE
+from hapi_compute.data.windows import Layout, Window, training_windows
 from hapi_compute.train.config import TrainConfig, training_transform
-from hapi_compute.train.errors import Diverged
-from hapi_compute.train.optim import rate_factor, set_rate
+from hapi_compute.train.distributed import World
+from hapi_compute.train.evaluate import Scores
+from hapi_compute.train.journal import Journal
+from hapi_compute.train.optim import rate_factor
 from hapi_compute.train.pilot import Pilot
 from hapi_compute.train.pipeline import Pipeline
 from hapi_compute.train.progress import Progress
+from hapi_compute.train.saving import Saver
 from hapi_compute.train.state import RunState
-from hapi_compute.train.task import TransferTask, step_seed
+from hapi_compute.train.stepper import Stepper
 
 
 @dataclass(frozen=True)
 class Hooks:
     """What the loop tells its surroundings.
 
-    ``validate()`` gives an accuracy or None; ``checkpoint(state, end_of_epoch)`` may write one;
-    ``totals`` takes what an epoch's shards brought; ``pilot`` sees every iteration.
+    ``validate()`` gives scores or None; ``totals`` takes what an epoch's shards brought; ``pilot``
+    sees every iteration. Progress and journal are the first rank's affair; the others' are silent.
     """
 
     progress: Progress
-    validate: Callable[[], float | None]
-    checkpoint: Callable[[RunState, bool], None]
+    journal: Journal
+    validate: Callable[[], Scores | None]
+    saver: Saver
     totals: Callable[[EpochTotals], None]
     pilot: Pilot
 
@@ -41,9 +42,11 @@ class Hooks:
 def windows_left(config: TrainConfig, dataset: Dataset, state: RunState) -> list[Window]:
     """All windows that ``state`` has not behind it."""
     windows = []
+    if state.stopped:
+        return windows
     for epoch in range(state.epoch, config.epochs):
-        skip = state.current.samples if epoch == state.epoch else 0
-        windows += training_windows(dataset, config.seed, epoch, config.window, skip)
+        begin = state.current.steps * config.batch_size if epoch == state.epoch else 0
+        windows += training_windows(dataset, config.seed, epoch, config.window, begin)
     return windows
 
 
@@ -51,10 +54,11 @@ def train(
     config: TrainConfig,
     dataset: Dataset,
     windows: list[Window],
+    layout: Layout,
     reader: Reader,
     pipeline: Pipeline,
-    task: TransferTask,
-    optimizer: torch.optim.Optimizer,
+    stepper: Stepper,
+    world: World,
     state: RunState,
     hooks: Hooks,
 ) -> None:
@@ -66,19 +70,17 @@ def train(
     :raises HapiError: what reading the data raised
     """
     factor = rate_factor(config, dataset.samples)
-    steps = None
-    if dataset.samples is not None:
-        steps = math.ceil(dataset.samples / config.batch_size)
 
     def transform(epoch: int):
         return training_transform(config.transform, config.seed, epoch)
 
-    if state.epoch >= config.epochs:
+    if not windows:
         return
-    with pipeline.loader(dataset, windows, transform, reader) as loader:
-        while state.epoch < config.epochs:
-            hooks.progress.epoch_starts(state.epoch, config.epochs, steps, state.current.steps)
-            before, started = state.current.seconds, time.perf_counter()
+    with pipeline.loader(dataset, windows, transform, reader, layout) as loader:
+        while state.epoch < config.epochs and not state.stopped:
+            steps, current = layout.step_count, state.current
+            hooks.progress.epoch_starts(state.epoch, config.epochs, steps, current.steps)
+            before, started = current.seconds, time.perf_counter()
             batches = loader.epoch()
             while True:
                 with pipeline.timings.measure("wait"):
@@ -86,44 +88,39 @@ def train(
                 if batch is None:
                     break
                 begun = time.perf_counter()
-                set_rate(optimizer, config.lr * factor(state.step))
-                _step(config, batch, pipeline, task, optimizer, state)
-                state.current.seconds = before + time.perf_counter() - started
-                hooks.progress.step(state.epoch, state.step - 1, state.step_losses[-1])
+                rate = config.lr * factor(state.step)
+                found = stepper.step(batch, state, rate, batch.step + 1 == steps)
+                state.step_losses.append(found.loss)
+                current.add(found.loss, found.correct, found.samples, found.correct5)
+                current.seconds = before + time.perf_counter() - started
+                hooks.progress.step(state.epoch, state.step - 1, found.loss)
+                hooks.journal.step(state, found.loss, rate)
                 hooks.pilot.after(state.step - 1, batch, time.perf_counter() - begun)
-                hooks.checkpoint(state, False)
-            state.current.bytes_received += loader.totals.bytes_received
+                if found.updated:
+                    hooks.saver.within_epoch(state)
+            stepper.update(config.lr * factor(state.step - 1))
+            (received,) = world.add_up((loader.totals.bytes_received,))
+            current.bytes_received += int(received)
             hooks.totals(loader.totals)
-            state.current.val_accuracy = hooks.validate()
-            if state.current.val_accuracy is not None:
-                hooks.pilot.pause()
-            state.close_epoch()
-            hooks.progress.epoch_ends(state.epoch - 1, _summary(state, config.epochs))
-            hooks.checkpoint(state, True)
+            _close(config, state, hooks)
 
 
-def _step(
-    config: TrainConfig,
-    batch: Batch,
-    pipeline: Pipeline,
-    task: TransferTask,
-    optimizer: torch.optim.Optimizer,
-    state: RunState,
-) -> None:
-    seed = step_seed(config.seed, state.epoch, state.current.steps)
-    loss, correct = task.loss(batch, seed)
-    value = loss.item()
-    if not math.isfinite(value):
-        raise Diverged(
-            f"epoch {state.epoch + 1}, step {state.current.steps + 1}: the loss is {value}; a "
-            f"lower lr than {config.lr} may help"
+def _close(config: TrainConfig, state: RunState, hooks: Hooks) -> None:
+    scores = hooks.validate()
+    if scores is not None:
+        record = state.current
+        record.val_accuracy, record.val_top5 = scores.accuracy, scores.top5
+        record.val_loss = scores.loss
+        hooks.pilot.pause()
+    better = state.close_epoch()
+    state.stopped = config.patience is not None and state.without_gain() >= config.patience
+    hooks.progress.epoch_ends(state.epoch - 1, _summary(state, config.epochs))
+    hooks.journal.epoch(state)
+    if state.stopped and state.epoch < config.epochs:
+        hooks.progress.note(
+            f"no better validation for {config.patience} epochs: stopped after {state.epoch}"
         )
-    with pipeline.timings.measure("trainable", COMPUTE):
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-    state.step_losses.append(value)
-    state.current.add(value, correct, len(batch.labels))
+    hooks.saver.end_of_epoch(state, better)
 
 
 def _summary(state: RunState, epochs: int) -> str:

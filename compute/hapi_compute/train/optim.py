@@ -28,11 +28,25 @@ def build_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimi
 def rate_factor(
     config: TrainConfig, samples: int | None
 ) -> Callable[[int], float]:
-    """Optimiser step (0, 1, ...) to the factor on the learning rate; a pure function.
+    """Step (0, 1, ...) to the factor on the learning rate; a pure function.
+
+    With ``warmup`` the factor first rises in a line, and the schedule spans what comes after.
 
     :param samples: in one epoch, None when not known beforehand
     :raises DatasetError: the schedule needs the number of steps, and it is not known
     """
+    scheduled = _scheduled(config, samples)
+    warmup = config.warmup
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return scheduled(step - warmup)
+
+    return factor
+
+
+def _scheduled(config: TrainConfig, samples: int | None) -> Callable[[int], float]:
     if config.schedule == "constant":
         return lambda step: 1.0
     if samples is None:
@@ -40,7 +54,12 @@ def rate_factor(
             f"schedule={config.schedule} needs the number of samples, which a dataset without "
             "hapi-dataset.json does not tell; use schedule=constant, or pack it with 'hapi put'"
         )
-    steps = config.epochs * math.ceil(samples / config.batch_size)
+    rounded = math.floor if config.drop_last else math.ceil
+    steps = config.epochs * rounded(samples / config.batch_size) - config.warmup
+    if steps < 1:
+        raise ValueError(
+            f"warmup={config.warmup}: the run has no more than {steps + config.warmup} steps"
+        )
     if config.schedule == "cosine":
         return lambda step: 0.5 * (1 + math.cos(math.pi * min(step, steps) / steps))
     return lambda step: _STEP_FACTOR ** (3 * min(step, steps - 1) // steps)

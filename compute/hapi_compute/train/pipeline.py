@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from hapi_compute.data.batches import Loader, Window
+from hapi_compute.data.batches import Loader
 from hapi_compute.data.fetcher import Fetcher
 from hapi_compute.data.listing import Dataset
 from hapi_compute.data.readers import FeatureReader, Pushdown, RawReader
-from hapi_compute.data.shards import Job, Reader
+from hapi_compute.data.shards import Reader
 from hapi_compute.data.timings import Timings
+from hapi_compute.data.windows import Layout, Share, Window
 from hapi_compute.plan.candidates import Candidate
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.train.config import TrainConfig
@@ -37,6 +38,15 @@ class Pipeline:
     num_classes: int
     timings: Timings
     pool: ThreadPoolExecutor
+    share: Share = Share()
+
+    def layout(self, dataset: Dataset) -> Layout:
+        """How training batches are made, and which part of them is this rank's.
+
+        :raises DatasetError: there are several ranks, and the number of samples is not known
+        """
+        config = self.config
+        return Layout(config.batch_size, dataset.samples, self.share, config.drop_last)
 
     def with_model_container(self, container: str | None) -> Pipeline:
         """:param container: value for ``X-Hapi-Model-Container``"""
@@ -78,17 +88,20 @@ class Pipeline:
         windows: Sequence[Window],
         transform: Callable[[int], TransformSpec | None],
         reader: Reader,
+        layout: Layout | None = None,
     ) -> Loader:
         """Start reading.
 
         :param transform: of an epoch
+        :param layout: by default all samples, in batches
         """
         config = self.config
         prefetch = config.read_ahead
         if dataset.single:
             prefetch = max(prefetch, 2 * config.batch_size)
+        layout = layout or Layout(config.batch_size)
         fetcher = Fetcher(
-            jobs_of(windows, transform),
+            layout.jobs(windows, transform),
             reader,
             concurrency=config.concurrency,
             prefetch=prefetch,
@@ -97,17 +110,7 @@ class Pipeline:
         return Loader(
             windows,
             fetcher,
-            batch_size=config.batch_size,
+            layout,
             shape_of=self.shapes().__getitem__,
             pool=self.pool,
         )
-
-
-def jobs_of(
-    windows: Sequence[Window], transform: Callable[[int], TransformSpec | None]
-) -> Iterator[Job]:
-    """What has to be read, in order."""
-    for window in windows:
-        spec = transform(window.epoch)
-        for shard in window.shards:
-            yield Job(shard, window.epoch, spec)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from hapi_compute.data.batches import Window
 from hapi_compute.data.listing import Dataset
 from hapi_compute.data.routing import Router
 from hapi_compute.data.shards import Job
+from hapi_compute.data.windows import Window
 from hapi_compute.plan.candidates import RAW, Candidate, enumerate_candidates
 from hapi_compute.plan.choice import Chooser
 from hapi_compute.plan.costs import Setting

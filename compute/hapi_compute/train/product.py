@@ -17,9 +17,11 @@ from hapi_compute.train.config import TrainConfig, evaluation_transform
 from hapi_compute.train.files import write_whole
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.split import full_state_dict
+from swift_hapi.graph.trainable import TrainablePart
 
 WEIGHTS_NAME = "model.safetensors"
 DESCRIPTION_NAME = "model.json"
+HEAD = "head."  #: prefix of the tensors of a task's own head
 
 
 def write(
@@ -31,11 +33,17 @@ def write(
     input_shape: tuple[int, ...],
     num_classes: int,
 ) -> None:
-    """``model.safetensors``, a state dict to load with ``strict=True``, and ``model.json``."""
-    tensors = {
-        name: tensor.detach().clone().contiguous()
-        for name, tensor in full_state_dict(extractor, trainable).items()
-    }
+    """``model.safetensors``, a state dict to load with ``strict=True``, and ``model.json``.
+
+    Where a task made a head of its own, the state dict has the frozen part under its original
+    names, and the head under ``head.``.
+    """
+    if isinstance(trainable, TrainablePart):
+        state = full_state_dict(extractor, trainable)
+    else:
+        state = {n: t for n, t in extractor.tensors.items() if n not in extractor.constants}
+        state |= {f"{HEAD}{name}": tensor for name, tensor in trainable.state_dict().items()}
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
     write_whole(out / WEIGHTS_NAME, safetensors.torch.save(tensors, {"format": "pt"}))
     transform = evaluation_transform(config.transform, config.test_transform)
     document = {
@@ -44,6 +52,8 @@ def write(
         "model": config.model,
         "weights": config.weights,
         "freeze_at": config.freeze_at,
+        "task": config.task,
+        "head": None if isinstance(trainable, TrainablePart) else HEAD,
         "extractor": extractor.digest,
         "num_classes": num_classes,
         "classes": list(dataset.classes),

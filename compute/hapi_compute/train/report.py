@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hapi_compute.store.counters import Counts
+from hapi_compute.train.distributed import World
+from hapi_compute.train.evaluate import Scores
 from hapi_compute.train.plan import Plan
 from hapi_compute.train.state import EpochRecord
 
@@ -25,7 +27,8 @@ class Report:
     the threads beside it; ``storage`` is the sum over all answers of what the storage tier says in
     ``Server-Timing``. ``seconds_by_kind`` splits the time of training: each moment counts as the
     first that holds of computing, receiving (and decoding), waiting for the network, waiting for
-    the storage tier, and none of them.
+    the storage tier, and none of them. Of several ranks, bytes, requests and fallbacks are sums,
+    times are the first one's. ``best_epoch`` (from 0) is the one whose weights were kept.
     """
 
     plan: Plan
@@ -33,7 +36,10 @@ class Report:
     seed: int
     epochs: list[EpochRecord] = field(default_factory=list)
     step_losses: list[float] = field(default_factory=list)
-    test_accuracy: float | None = None
+    test: Scores | None = None
+    best_epoch: int | None = None
+    ranks: int = 1
+    classes: list[str] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     storage: dict[str, float] = field(default_factory=dict)
     seconds_by_kind: dict[str, float] = field(default_factory=dict)
@@ -41,6 +47,21 @@ class Report:
     fallbacks: int = 0
     samples: int = 0
     seconds: float = 0.0
+
+    @property
+    def test_accuracy(self) -> float | None:
+        return None if self.test is None else self.test.accuracy
+
+    def gather(self, world: World) -> None:
+        """Add up what every rank has of its own; a collective call."""
+        if world.size == 1:
+            return
+        found = world.gather((self.counts, self.fallbacks))
+        for counts, fallbacks in found[: world.rank] + found[world.rank + 1 :]:
+            self.counts += counts
+            self.fallbacks += fallbacks
+        first = world.gather((self.timings, self.storage, self.seconds_by_kind, self.seconds))[0]
+        self.timings, self.storage, self.seconds_by_kind, self.seconds = first
 
     def to_dict(self) -> dict:
         timings = {step: self.timings.get(step, 0.0) for step in STEPS}
@@ -53,7 +74,11 @@ class Report:
             "seed": self.seed,
             "epochs": [record.to_dict() for record in self.epochs],
             "step_losses": self.step_losses,
+            "ranks": self.ranks,
+            "classes": self.classes,
+            "best_epoch": None if self.best_epoch is None else self.best_epoch + 1,
             "test_accuracy": self.test_accuracy,
+            "test": None if self.test is None else self.test.to_dict(),
             "timings": {**timings, "total": self.seconds, "storage": storage},
             "seconds_by_kind": self.seconds_by_kind,
             "bytes_received": self.counts.bytes_received,
@@ -75,7 +100,12 @@ class Report:
                 f"{record.seconds:>8.1f} {record.bytes_received / 1e6:>9.2f}"
             )
         if self.test_accuracy is not None:
-            lines.append(f"test accuracy {self.test_accuracy:.4f}")
+            lines.append(
+                f"test accuracy {self.test_accuracy:.4f} (top-5 {self.test.top5:.4f}, loss "
+                f"{self.test.loss:.4f})"
+            )
+        if self.best_epoch is not None:
+            lines.append(f"the model has the weights of epoch {self.best_epoch + 1}, the best")
         spent = ", ".join(
             f"{step} {self.timings[step]:.1f}" for step in STEPS if self.timings.get(step, 0) > 0
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import nn
 
 from hapi_compute.data import order
@@ -13,7 +14,10 @@ from hapi_compute.data.timings import Timings
 from hapi_compute.models import load_model
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.names import SwiftUrl
+from hapi_compute.train import hook
+from hapi_compute.train.balance import class_weights
 from hapi_compute.train.config import TrainConfig, training_transform
+from hapi_compute.train.hook import TrainingTask
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.split import build_transfer
 from swift_hapi.protocol.errors import BadCut, BadTransform
@@ -38,6 +42,23 @@ class Parts:
     extractor: Extractor
     trainable: nn.Module
     timings: Timings
+    hook: TrainingTask
+    class_weights: tuple[float, ...] | None = None
+
+    def tail_extractor(self, device: torch.device) -> Extractor:
+        """The extractor with its weights on ``device``."""
+        frozen = self.extractor
+        if device.type == "cpu":
+            return frozen
+        return Extractor(
+            frozen.graph,
+            {name: tensor.to(device) for name, tensor in frozen.tensors.items()},
+            frozen.input_shape,
+            frozen.constants,
+            frozen.digest,
+            dtype=frozen.dtype,
+            fixed=frozen.fixed,
+        )
 
 
 def prepare(config: TrainConfig, store: SwiftClient) -> Parts:
@@ -48,7 +69,8 @@ def prepare(config: TrainConfig, store: SwiftClient) -> Parts:
     """
     timings = Timings(store.occupancy)
     with timings.measure("start"):
-        whole = pin(store, SwiftUrl.parse(config.dataset), config.num_classes)
+        url = SwiftUrl.parse(config.dataset)
+        whole = pin(store, url, config.num_classes, config.labels)
         num_classes = _num_classes(config, whole)
         test = _test_set(config, store, whole)
         kept, held = order.hold_out(config.seed, len(whole.shards), config.val_split)
@@ -63,10 +85,31 @@ def prepare(config: TrainConfig, store: SwiftClient) -> Parts:
             )
         except BadCut as error:
             raise ValueError(f"freeze_at={config.freeze_at!r}: {error.detail}") from None
+        weights = class_weights(config, whole, store, num_classes)
+        task = hook.load(config.task, config.label_smoothing)
+        trainable = _head(task, trainable, extractor, num_classes, config.seed)
     return Parts(
         config, whole, dataset, validation, test, num_classes, input_shape, extractor, trainable,
-        timings,
+        timings, task, weights,
     )  # fmt: skip
+
+
+def _head(
+    task: TrainingTask, rest: nn.Module, extractor: Extractor, num_classes: int, seed: int
+) -> nn.Module:
+    """What the task makes of the rest, the same for the same seed.
+
+    :raises ValueError: it makes no module, or one that has nothing to train
+    """
+    features = torch.zeros(extractor.cuts[-1].shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = task.head(rest, features, num_classes)
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"the task's head is {type(made).__name__}, not an nn.Module")
+    if not any(parameter.requires_grad for parameter in made.parameters()):
+        raise ValueError("freeze_at: there is nothing left to train behind it")
+    return made
 
 
 def _spec(config: TrainConfig) -> TransformSpec | None:
@@ -88,7 +131,8 @@ def _num_classes(config: TrainConfig, dataset: Dataset) -> int:
 def _test_set(config: TrainConfig, store: SwiftClient, train: Dataset) -> Dataset | None:
     if config.test is None:
         return None
-    return align(pin(store, SwiftUrl.parse(config.test), config.num_classes), train)
+    url = SwiftUrl.parse(config.test)
+    return align(pin(store, url, config.num_classes, config.labels), train)
 
 
 def _with_transform(config: TrainConfig, default: str | None) -> TrainConfig:

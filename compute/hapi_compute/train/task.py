@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from hapi_compute.data.batches import Batch
 from hapi_compute.data.timings import Timings
 from hapi_compute.store.occupancy import COMPUTE
+from hapi_compute.train.hook import TrainingTask
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.interpreter import Head, Tail
+
+#: accuracy among the so many likeliest classes is told beside the plain one
+TOP = 5
 
 
 def step_seed(*path: object) -> int:
@@ -23,41 +28,84 @@ def step_seed(*path: object) -> int:
     return int.from_bytes(digest[:8], "little") >> 1
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """Of one rank's part of a batch: ``loss`` is the weighted sum over its samples, ready for
+    ``backward``, ``weight`` the sum of their weights; counts of samples and of right answers."""
+
+    loss: torch.Tensor
+    weight: float
+    samples: int
+    correct: int
+    correct5: int
+
+
 class TransferTask:
     """The part of a transfer model behind the cuts at which batches are taken.
 
     The frozen layers run in eval mode without gradients, on the training batch; only
     ``trainable`` is trained.
+
+    :param trainable: on its device, wrapped for several ranks if there are
+    :param class_weights: None: all classes weigh the same
     """
 
-    def __init__(self, extractor: Extractor, trainable: nn.Module, timings: Timings):
+    def __init__(
+        self,
+        extractor: Extractor,
+        trainable: nn.Module,
+        timings: Timings,
+        hook: TrainingTask | None = None,
+        class_weights: Sequence[float] | None = None,
+        device: torch.device | None = None,
+    ):
         self.trainable = trainable
         self._extractor = extractor
         self._tails: dict[str | None, Tail] = {}
         self._timings = timings
+        self._hook = hook or TrainingTask()
+        self._device = device or torch.device("cpu")
+        self._weights = None
+        if class_weights is not None:
+            self._weights = torch.tensor(class_weights, device=self._device)
 
-    def loss(self, batch: Batch, seed: int) -> tuple[torch.Tensor, int]:
-        """Cross entropy of one training batch, ready for ``backward``, and the correct answers.
+    def loss(self, batch: Batch, seed: int) -> Outcome:
+        """The loss of one training batch.
 
         :param seed: of whatever the trainable part draws (dropout): the same wherever the frozen
             part runs
         """
-        target = torch.from_numpy(batch.labels)
+        target = torch.from_numpy(batch.labels).to(self._device)
         with self._timings.measure("frozen", COMPUTE):
             features = self._features(batch)
         with self._timings.measure("trainable", COMPUTE):
             torch.manual_seed(seed)
             self.trainable.train()
-            logits = self.trainable(features)
-            loss = functional.cross_entropy(logits, target)
-            correct = int((logits.detach().argmax(1) == target).sum())
-        return loss, correct
+            outputs = self.trainable(features)
+            if not len(target):
+                # No sample for this rank, but the others wait for its gradients.
+                return Outcome(outputs.sum() * 0.0, 0.0, 0, 0, 0)
+            losses = self._hook.losses(outputs, target)
+            weight = float(len(target))
+            if self._weights is not None:
+                each = self._weights[target]
+                losses, weight = losses * each, float(each.sum())
+            correct, correct5 = self._right(outputs, target)
+            return Outcome(losses.sum(), weight, len(target), correct, correct5)
 
-    def predict(self, batch: Batch) -> torch.Tensor:
-        """Logits [n, classes] in eval mode."""
-        self.trainable.eval()
+    def predict(self, batch: Batch) -> tuple[torch.Tensor, float]:
+        """Scores [n, classes] in eval mode, on the CPU, and the sum of the losses."""
+        model = getattr(self.trainable, "module", self.trainable)
+        model.eval()
         with torch.no_grad(), self._timings.occupancy.busy(COMPUTE):
-            return self.trainable(self._features(batch))
+            outputs = model(self._features(batch))
+            target = torch.from_numpy(batch.labels).to(self._device)
+            losses = self._hook.losses(outputs, target)
+            return self._hook.scores(outputs).float().cpu(), float(losses.sum())
+
+    def _right(self, outputs: torch.Tensor, target: torch.Tensor) -> tuple[int, int]:
+        scores = self._hook.scores(outputs.detach())
+        return int((scores.argmax(1) == target).sum()), among(scores, target)
 
     def _tail(self, cut: str | None) -> Tail:
         if cut not in self._tails:
@@ -68,13 +116,25 @@ class TransferTask:
 
     def _features(self, batch: Batch) -> torch.Tensor:
         """At the freeze point, in the order of the batch."""
-        found = [self._tail(part.cut)(torch.from_numpy(part.data)) for part in batch.parts]
+        if not batch.parts:
+            # Two: a layer with batch statistics takes no single value.
+            return torch.zeros((2, *self._extractor.cuts[-1].shape), device=self._device)
+        found = [
+            self._tail(part.cut)(torch.from_numpy(part.data).to(self._device))
+            for part in batch.parts
+        ]
         if len(found) == 1:
             return found[0]
         whole = found[0].new_empty(len(batch.labels), *found[0].shape[1:])
         for part, features in zip(batch.parts, found, strict=True):
-            whole[torch.from_numpy(part.rows)] = features
+            whole[torch.from_numpy(part.rows).to(self._device)] = features
         return whole
+
+
+def among(scores: torch.Tensor, target: torch.Tensor, top: int = TOP) -> int:
+    """How many of ``target`` are among the ``top`` highest of their row."""
+    best = scores.topk(min(top, scores.shape[1]), dim=1).indices
+    return int((best == target[:, None]).sum())
 
 
 class LocalHead:

@@ -16,10 +16,12 @@ from hapi_compute.train.config import TrainConfig
 
 
 def cpus() -> int:
-    """CPUs that this process may use."""
+    """CPUs for this process: those it may use, divided by the ranks on this machine."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        usable = len(os.sched_getaffinity(0))
+    else:
+        usable = os.cpu_count() or 1
+    return max(1, usable // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def decode_threads(config: TrainConfig) -> int:

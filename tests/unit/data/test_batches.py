@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from hapi_compute.data import order
-from hapi_compute.data.batches import Loader, sequential_windows, training_windows
+from hapi_compute.data.batches import Loader
 from hapi_compute.data.errors import DatasetError
 from hapi_compute.data.fetcher import Fetcher
 from hapi_compute.data.listing import Dataset, Shard
 from hapi_compute.data.readers import ArrayRows
-from hapi_compute.data.shards import Job, ShardSamples
+from hapi_compute.data.shards import ShardSamples
+from hapi_compute.data.windows import Layout, Share, sequential_windows, training_windows
 from hapi_compute.store.names import SwiftUrl
 
 
@@ -31,9 +32,10 @@ class Numbers:
         self.fail = fail
         self.read_names: list[str] = []
         self.delay = delay
+        self.samples_read = 0
 
-    def expected_bytes(self, shard):
-        return shard.bytes
+    def expected_bytes(self, job):
+        return job.shard.bytes
 
     def read(self, job, sleep):
         self.delay()
@@ -42,8 +44,15 @@ class Numbers:
             raise DatasetError(f"{self.fail} is broken")
         count = job.shard.bytes
         values = 1000 * int(job.shard.name) + np.arange(count)
+        first = 0
+        if job.samples is not None:
+            first = job.samples.first
+            values = values[first : job.samples.last + 1]
+        self.samples_read += len(values)
         rows = ArrayRows((values[:2, None].astype(np.float32), values[2:, None].astype("f4")), "x")
-        return ShardSamples(rows, tuple(map(str, values)), values, 10, storage={"infer": 0.5})
+        return ShardSamples(
+            rows, tuple(map(str, values)), values, 10, storage={"infer": 0.5}, first=first
+        )
 
 
 def dataset(*sizes: int, known: bool = True) -> Dataset:
@@ -53,14 +62,13 @@ def dataset(*sizes: int, known: bool = True) -> Dataset:
     return Dataset(SwiftUrl("c"), shards, ())
 
 
-def load(windows, batch_size=4, reader=None, epochs=1, concurrency=2):
+def load(windows, batch_size=4, reader=None, epochs=1, concurrency=2, layout=None):
     """[batches of each epoch], totals of the last."""
-    jobs = [Job(shard, window.epoch, None) for window in windows for shard in window.shards]
+    layout = layout or Layout(batch_size)
+    jobs = layout.jobs(windows, lambda epoch: None)
     fetcher = Fetcher(jobs, reader or Numbers(), concurrency=concurrency)
     with ThreadPoolExecutor(2) as pool:
-        with Loader(
-            windows, fetcher, batch_size=batch_size, shape_of=shape_1, pool=pool
-        ) as loader:
+        with Loader(windows, fetcher, layout, shape_of=shape_1, pool=pool) as loader:
             return [list(loader.epoch()) for _ in range(epochs)], loader.totals
 
 
@@ -88,18 +96,73 @@ def test_shuffle_is_window_by_window():
     expected = []
     for index, start in enumerate((0, 2, 4)):
         names = [1000 * int(s) + j for s in shards[start : start + 2] for j in range(4)]
-        expected += [str(names[i]) for i in order.sample_order(3, 1, index, len(names))]
+        moved = order.sample_order(3, 1, index, len(names), 8 * index, 8)
+        expected += [str(names[i]) for i in moved]
     assert keys(batches) == expected
     assert sorted(keys(batches)) == sorted(str(1000 * i + j) for i in range(5) for j in range(4))
 
 
-def test_order_does_not_depend_on_batch_size_or_threads():
+def test_order_does_not_depend_on_threads():
     windows = training_windows(dataset(7, 3, 5, 6), 0, 0, 3)
     orders = {
-        tuple(keys(load(windows, batch_size, concurrency=threads)[0][0]))
-        for batch_size, threads in ((1, 1), (4, 3), (100, 2))
+        tuple(keys(load(windows, concurrency=threads)[0][0])) for threads in (1, 2, 3)
     }
     assert len(orders) == 1
+
+
+@pytest.mark.parametrize("sizes", [(7, 3, 5, 6), (4,), (2, 30, 1), (1,) * 13])
+@pytest.mark.parametrize("batch_size", [1, 4, 6, 40])
+@pytest.mark.parametrize("begin", [0, 2])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_shares_make_the_batches_of_one(sizes, batch_size, begin, drop_last):
+    """Whatever the numbers of ranks and workers: equal steps, every sample once, same batches."""
+    data = dataset(*sizes)
+    windows = training_windows(data, 5, 2, 2, begin * batch_size)
+
+    def batches(share):
+        layout = Layout(batch_size, data.samples, share, drop_last)
+        return load(windows, layout=layout)[0][0], layout
+
+    alone, layout = batches(Share())
+    assert [b.step for b in alone] == list(range(begin, layout.step_count))
+    for ranks, workers in ((2, 1), (3, 2), (5, 1), (1, 3)):
+        parts = {}
+        for rank in range(ranks):
+            steps = []
+            for worker in range(workers):
+                found, _ = batches(Share(rank, ranks, worker, workers, first_step=begin))
+                assert [b.step for b in found] == [b.step for b in alone][worker::workers]
+                steps += [b.step for b in found]
+                parts |= {(b.step, rank): b for b in found}
+            assert sorted(steps) == [b.step for b in alone]
+        for batch in alone:
+            mine = [parts[batch.step, rank] for rank in range(ranks)]
+            assert [k for part in mine for k in part.keys] == list(batch.keys)
+            sizes_ = [len(part.keys) for part in mine]
+            assert max(sizes_) - min(sizes_) <= 1 and all(b.total == batch.total for b in mine)
+            values = [part.data for b in mine for part in b.parts]
+            np.testing.assert_array_equal(np.concatenate(values)[:, 0], batch.labels)
+
+
+def test_ranks_read_no_more_than_their_part():
+    data = dataset(*[32] * 8)
+    windows = training_windows(data, 0, 0, 4)
+    for ranks in (2, 4, 3):
+        readers = [Numbers() for _ in range(ranks)]
+        for rank, reader in enumerate(readers):
+            load(windows, reader=reader, layout=Layout(16, data.samples, Share(rank, ranks)))
+        if ranks == 3:  # 16 samples in 3 parts: a shard may be read by two.
+            assert sum(r.samples_read for r in readers) <= 256 + 8 * 6
+        else:
+            assert [r.samples_read for r in readers] == [256 // ranks] * ranks
+            assert [len(r.read_names) for r in readers] == [8 // ranks] * ranks
+
+
+def test_several_ranks_need_to_know_the_number_of_samples():
+    with pytest.raises(DatasetError, match="number of samples"):
+        Layout(4, None, Share(0, 2))
+    with pytest.raises(ValueError, match="rank=2"):
+        Share(2, 2)
 
 
 def test_epochs_follow_each_other():
@@ -128,10 +191,10 @@ def test_skipping_leaves_the_rest_as_it_is(known, skip):
 
 def test_failure_reaches_the_consumer_after_what_was_good():
     windows = sequential_windows(dataset(4, 4, 4))
-    jobs = [Job(shard, 0, None) for window in windows for shard in window.shards]
+    layout = Layout(4)
     with ThreadPoolExecutor(1) as pool:
-        fetcher = Fetcher(jobs, Numbers(fail="1"))
-        with Loader(windows, fetcher, batch_size=4, shape_of=shape_1, pool=pool) as loader:
+        fetcher = Fetcher(layout.jobs(windows, lambda epoch: None), Numbers(fail="1"))
+        with Loader(windows, fetcher, layout, shape_of=shape_1, pool=pool) as loader:
             batches = loader.epoch()
             assert next(batches).keys[0] == "0"
             with pytest.raises(DatasetError, match="1 is broken"):
@@ -141,8 +204,9 @@ def test_failure_reaches_the_consumer_after_what_was_good():
 def test_rows_of_another_shape_are_an_error():
     windows = sequential_windows(dataset(4))
     with ThreadPoolExecutor(1) as pool:
-        fetcher = Fetcher([Job(windows[0].shards[0], 0, None)], Numbers())
-        with Loader(windows, fetcher, batch_size=4, shape_of=shape_3, pool=pool) as loader:
+        layout = Layout(4)
+        fetcher = Fetcher(layout.jobs(windows, lambda epoch: None), Numbers())
+        with Loader(windows, fetcher, layout, shape_of=shape_3, pool=pool) as loader:
             with pytest.raises(DatasetError, match="shape"):
                 list(loader.epoch())
 
@@ -150,9 +214,9 @@ def test_rows_of_another_shape_are_an_error():
 def test_closing_in_the_middle_leaves_no_thread():
     before = set(threading.enumerate())
     windows = sequential_windows(dataset(*[4] * 50))
-    jobs = [Job(shard, 0, None) for window in windows for shard in window.shards]
+    layout = Layout(2)
     with ThreadPoolExecutor(1) as pool:
-        fetcher = Fetcher(jobs, Numbers())
-        with Loader(windows, fetcher, batch_size=2, shape_of=shape_1, pool=pool) as loader:
+        fetcher = Fetcher(layout.jobs(windows, lambda epoch: None), Numbers())
+        with Loader(windows, fetcher, layout, shape_of=shape_1, pool=pool) as loader:
             next(loader.epoch())
     assert set(threading.enumerate()) == before

@@ -21,8 +21,8 @@ class Gate:
         self.changed = threading.Condition()
         self.running = self.most = 0
 
-    def expected_bytes(self, shard):
-        return shard.bytes
+    def expected_bytes(self, job):
+        return job.shard.bytes
 
     def gate(self, name) -> threading.Event:
         with self.changed:

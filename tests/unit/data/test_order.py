@@ -23,6 +23,15 @@ def test_known_order():
     assert order.sample_order(7, 2, 1, 8).tolist() == [7, 1, 4, 2, 3, 5, 0, 6]
 
 
+@given(seeds, st.integers(1, 9), st.integers(0, 40), st.integers(0, 60))
+def test_a_slot_takes_a_run_of_consecutive_samples(seed, batch, start, samples):
+    moved = order.sample_order(seed, 1, 0, samples, start, batch)
+    assert sorted(moved.tolist()) == list(range(samples))
+    slots = (start + np.arange(samples)) % batch
+    runs = [np.sort(moved[slots == slot]).tolist() for slot in range(batch)]
+    assert [p for run in runs for p in run] == list(range(samples))
+
+
 def test_seed_epoch_and_window_matter():
     orders = {
         tuple(order.sample_order(seed, epoch, window, 50))

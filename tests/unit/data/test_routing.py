@@ -19,7 +19,7 @@ class Way:
         self.go: threading.Event | None = None
         self.entered = threading.Event()
 
-    def expected_bytes(self, shard):
+    def expected_bytes(self, job):
         return len(self.name)
 
     def read(self, job, sleep):

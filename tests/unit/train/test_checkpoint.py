@@ -35,6 +35,10 @@ def steps(model, optimizer, numbers) -> list[float]:
     return losses
 
 
+def load(path, *args):
+    return checkpoint.load(path.read_bytes(), path, *args)
+
+
 def identity(config) -> Identity:
     return Identity(config.identity(), "dataset-digest", "sha256:x")
 
@@ -53,7 +57,7 @@ def test_going_on_is_as_if_never_stopped(tmp_path, optimizer):
     checkpoint.save(path, identity(config), state, model, optim)
 
     model, optim, config = build(optimizer, seed=99)
-    found = checkpoint.load(path, identity(config), model, optim)
+    found = load(path, identity(config), model, optim)
     assert dataclasses.asdict(found) == dataclasses.asdict(state)
     assert found.step_losses + steps(model, optim, range(5, 8)) == whole
     assert [p.name for p in tmp_path.iterdir()] == [checkpoint.NAME]
@@ -63,7 +67,7 @@ def test_before_the_first_step(tmp_path):
     model, optim, config = build("sgd")
     path = tmp_path / checkpoint.NAME
     checkpoint.save(path, identity(config), RunState(), model, optim)
-    assert checkpoint.load(path, identity(config), model, optim).step == 0
+    assert load(path, identity(config), model, optim).step == 0
 
 
 def test_another_run_is_refused_and_says_why(tmp_path):
@@ -72,13 +76,11 @@ def test_another_run_is_refused_and_says_why(tmp_path):
     checkpoint.save(path, identity(config), RunState(), model, optim)
     other = dataclasses.replace(config, lr=0.1)
     with pytest.raises(CheckpointMismatch, match="another lr: 0.05, not 0.1"):
-        checkpoint.load(path, identity(other), model, optim)
+        load(path, identity(other), model, optim)
     with pytest.raises(CheckpointMismatch, match="dataset's objects"):
-        checkpoint.load(path, Identity(config.identity(), "other", "sha256:x"), model, optim)
+        load(path, Identity(config.identity(), "other", "sha256:x"), model, optim)
     with pytest.raises(CheckpointMismatch, match="frozen part"):
-        checkpoint.load(
-            path, Identity(config.identity(), "dataset-digest", "sha256:y"), model, optim
-        )
+        load(path, Identity(config.identity(), "dataset-digest", "sha256:y"), model, optim)
 
 
 def test_other_layers_are_refused(tmp_path):
@@ -86,7 +88,7 @@ def test_other_layers_are_refused(tmp_path):
     path = tmp_path / checkpoint.NAME
     checkpoint.save(path, identity(config), RunState(), model, optim)
     with pytest.raises(CheckpointMismatch, match="does not fit"):
-        checkpoint.load(path, identity(config), nn.Linear(2, 2), optim)
+        load(path, identity(config), nn.Linear(2, 2), optim)
 
 
 def test_damage_is_noticed(tmp_path):
@@ -96,7 +98,7 @@ def test_damage_is_noticed(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(CheckpointMismatch):
-        checkpoint.load(path, identity(config), model, optim)
+        load(path, identity(config), model, optim)
     path.write_bytes(b"xx")
     with pytest.raises(CheckpointMismatch):
-        checkpoint.load(path, identity(config), model, optim)
+        load(path, identity(config), model, optim)

@@ -7,6 +7,7 @@ import pytest
 
 from hapi_compute.plan.candidates import Candidate
 from hapi_compute.store.counters import Counts
+from hapi_compute.train.evaluate import Scores
 from hapi_compute.train.plan import Plan
 from hapi_compute.train.progress import Lines
 from hapi_compute.train.report import STEPS, STORAGE_STEPS, Report
@@ -34,7 +35,8 @@ def report() -> Report:
     return Report(
         Plan(Candidate(None), "raw was asked for", {"raw": 10.0}), "resnet18", 7,
         epochs=[EpochRecord(0, 1.5, 0.5, 2.0, 1_000_000, 3, 40, 0.25), EpochRecord(1)],
-        step_losses=[2.0, 1.0], test_accuracy=0.75, timings={"wait": 1.0, "extra": 2.0},
+        step_losses=[2.0, 1.0], test=Scores(8, 0.75, 0.875, 0.5, [[3, 1], [1, 3]]),
+        timings={"wait": 1.0, "extra": 2.0},
         storage={"infer": 3.0}, counts=Counts(5, 1, 2_000_000, 7), fallbacks=2, samples=40,
     )  # fmt: skip
 

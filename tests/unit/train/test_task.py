@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from hapi_compute.data.batches import Batch, Part
 from hapi_compute.data.timings import Timings
+from hapi_compute.train.hook import TrainingTask
 from hapi_compute.train.task import LocalHead, TransferTask, step_seed
 from swift_hapi.graph.split import build_transfer
 
@@ -62,11 +64,10 @@ def test_every_cut_gives_the_same_loss_and_gradients(parts, images):
     for cut in extractor.cuts:
         task = TransferTask(extractor, trainable, Timings())
         trainable.zero_grad()
-        loss, correct = task.loss(
-            batch(LocalHead(extractor, cut)(images), cut=cut.name), seed=11
-        )
-        loss.backward()
-        found.append((loss.item(), correct, gradients(task)))
+        outcome = task.loss(batch(LocalHead(extractor, cut)(images), cut=cut.name), seed=11)
+        outcome.loss.backward()
+        right = (outcome.correct, outcome.correct5)
+        found.append((outcome.loss.item(), right, gradients(task)))
     assert len(found) > 3
     for loss, correct, grads in found[1:]:
         assert loss == pytest.approx(found[0][0], rel=1e-5) and correct == found[0][1]
@@ -77,25 +78,25 @@ def test_every_cut_gives_the_same_loss_and_gradients(parts, images):
 def test_rows_of_several_cuts_make_the_same_batch(parts, images):
     extractor, trainable = parts
     task = TransferTask(extractor, trainable, Timings())
-    whole = task.loss(batch(images), seed=11)[0].item()
+    whole = task.loss(batch(images), seed=11).loss.item()
     pieces = []
     for rows, cut in (([0, 3], None), ([1], extractor.cuts[2]), ([2, 4, 5], extractor.cuts[-1])):
         rows = np.array(rows)
         data = images[rows] if cut is None else LocalHead(extractor, cut)(images[rows])
         pieces.append(Part(None if cut is None else cut.name, rows, data))
     mixed = Batch(tuple(pieces), LABELS, ("",) * 6)
-    assert task.loss(mixed, seed=11)[0].item() == pytest.approx(whole, rel=1e-5)
-    torch.testing.assert_close(task.predict(mixed), task.predict(batch(images)))
+    assert task.loss(mixed, seed=11).loss.item() == pytest.approx(whole, rel=1e-5)
+    torch.testing.assert_close(task.predict(mixed)[0], task.predict(batch(images))[0])
 
 
 def test_dropout_follows_the_seed_alone(parts, images):
     extractor, trainable = parts
     task = TransferTask(extractor, trainable, Timings())
     torch.manual_seed(1)
-    first = task.loss(batch(images), seed=5)[0].item()
+    first = task.loss(batch(images), seed=5).loss.item()
     torch.rand(100)
-    assert task.loss(batch(images), seed=5)[0].item() == first
-    assert task.loss(batch(images), seed=6)[0].item() != first
+    assert task.loss(batch(images), seed=5).loss.item() == first
+    assert task.loss(batch(images), seed=6).loss.item() != first
 
 
 def test_the_frozen_part_stays_as_it_is(parts, images):
@@ -104,7 +105,7 @@ def test_the_frozen_part_stays_as_it_is(parts, images):
     task = TransferTask(extractor, trainable, Timings())
     optimizer = torch.optim.SGD(trainable.parameters(), lr=0.1)
     for seed in range(3):
-        loss, _ = task.loss(batch(images), seed)
+        loss = task.loss(batch(images), seed).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -116,8 +117,42 @@ def test_prediction_is_in_eval_mode(parts, images):
     extractor, trainable = parts
     task = TransferTask(extractor, trainable, Timings())
     task.loss(batch(images), 0)
-    logits = task.predict(batch(images))
-    assert torch.equal(logits, task.predict(batch(images))) and logits.shape == (6, 4)
+    logits, loss = task.predict(batch(images))
+    assert torch.equal(logits, task.predict(batch(images))[0]) and logits.shape == (6, 4)
+    target = torch.from_numpy(LABELS)
+    assert loss == pytest.approx(float(cross_entropy(logits, target, reduction="sum")), rel=1e-5)
+
+
+def test_weights_of_classes_and_smoothing(parts, images):
+    extractor, trainable = parts
+    weights, hook = (1.0, 0.5, 2.0, 0.0), TrainingTask()
+    hook.label_smoothing = 0.1
+    task = TransferTask(extractor, trainable, Timings(), hook, weights)
+    found = task.loss(batch(images), 3)
+    plain = TransferTask(extractor, trainable, Timings()).loss(batch(images), 3)
+    each = torch.tensor(weights)[torch.from_numpy(LABELS)]
+    assert found.weight == pytest.approx(float(each.sum()))
+    torch.manual_seed(3)
+    logits = trainable(task._features(batch(images)))
+    expected = cross_entropy(
+        logits, torch.from_numpy(LABELS), torch.tensor(weights), label_smoothing=0.1
+    )
+    smooth = cross_entropy(
+        logits, torch.from_numpy(LABELS), label_smoothing=0.1, reduction="none"
+    )
+    assert found.loss.item() == pytest.approx(float((smooth * each).sum()), rel=1e-5)
+    assert plain.loss.item() != pytest.approx(found.loss.item())
+    assert expected.isfinite()
+
+
+def test_a_rank_without_samples_has_gradients_of_nothing(parts, images):
+    extractor, trainable = parts
+    task = TransferTask(extractor, trainable, Timings())
+    trainable.zero_grad()
+    outcome = task.loss(Batch((), np.zeros(0, np.int64), (), 7, 1), 3)
+    outcome.loss.backward()
+    assert (outcome.weight, outcome.samples) == (0, 0)
+    assert all(not grad.any() for grad in gradients(task).values())
 
 
 def test_step_seeds():
