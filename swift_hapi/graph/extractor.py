@@ -298,8 +298,12 @@ def load_extractor(source: str | os.PathLike | bytes, caps: Caps = DEFAULT) -> E
     document = codec.loads(text.encode())
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ModelInvalid("this is no extractor file")
-    if document.get("version") != VERSION:
-        raise ModelInvalid("the extractor file is of a version this program does not know")
+    version = document.get("version")
+    if type(version) is not int or version != VERSION:
+        raise ModelInvalid(
+            f"the extractor file is of version {str(version)[:20]}, this program reads {VERSION}: "
+            "export it again with the release that the storage side runs"
+        )
     if set(document) != _KEYS:
         odd = sorted(set(document) ^ _KEYS)
         raise ModelInvalid(f"members missing or unknown: {', '.join(odd)[:200]}")

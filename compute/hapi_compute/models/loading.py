@@ -51,7 +51,8 @@ def load_model(name: str, weights: str, num_classes: int | None = None) -> Loade
 
     :param name: torchvision model, ``timm/<name>``, a timm model that torchvision lacks, or
         ``path/to/file.py:factory`` (see :mod:`hapi_compute.models.user`)
-    :param weights: ``random:SEED`` (the same on every machine with the same libraries);
+    :param weights: ``random:SEED`` (the same on every machine with the same libraries and kind
+        of processor: torch rounds what it draws differently without vector instructions);
         ``none`` (initialised from torch's global generator); ``default`` or a torchvision name
         such as ``IMAGENET1K_V1`` (downloaded unless cached; ``default`` of a user's model is what
         its factory makes); ``package:NAME`` (from an installed

@@ -167,7 +167,12 @@ def _first_output(**row) -> Callable[[dict], None]:
 X = {"ref": "input"}
 BAD_DOCUMENTS = {
     "format": (_set("format", "other"), "no extractor file"),
-    "version": (_set("version", 2), "version"),
+    "later version": (_set("version", 2), "version 2, this program reads 1"),
+    "version is a boolean": (_set("version", True), "version True"),
+    "version is a float": (_set("version", 1.0), "version 1.0"),
+    # Of an unknown version, nothing more is known: not what members it should have.
+    "later version with other members": (
+        lambda d: (d.update(version=3, more=1), d.pop("ties")), "version 3"),
     "extra member": (_set("more", 1), "more"),
     "missing member": (_drop("ties"), "ties"),
     "no nodes": (_set("nodes", []), "nodes"),
