@@ -24,6 +24,7 @@ COMMANDS = {
     "eval": ("hapi_compute.cli.eval", "measure a trained model on a labelled container"),
     "export": ("hapi_compute.cli.export", "write a model's frozen part as an extractor file"),
     "extract": ("hapi_compute.cli.extract", "write the features of a whole dataset to a file"),
+    "ls": ("hapi_compute.cli.ls", "list containers, or the objects and datasets in one"),
     "models": (
         "hapi_compute.cli.models",
         "list models by name, with the weights there are for them",
@@ -38,6 +39,10 @@ COMMANDS = {
     ),
     "put": ("hapi_compute.cli.put", "pack labelled images into shards and upload them"),
     "train": ("hapi_compute.cli.train", "fine-tune a pretrained model on images in Swift"),
+    "verify": (
+        "hapi_compute.cli.verify",
+        "look at every byte of a dataset and say what is wrong with it",
+    ),
 }
 
 

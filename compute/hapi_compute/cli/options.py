@@ -109,6 +109,17 @@ def write_json(path: str | None, document: dict) -> None:
     temporary.replace(path)
 
 
+def check_range(name: str, value: float | None, low: float, high: float) -> None:
+    """:raises ValueError: ``value`` is there and out of range"""
+    if value is not None and not low <= value <= high:
+        raise ValueError(f"{name}={value}: want {low} to {high}")
+
+
+def printable(text: str) -> str:
+    """``text`` on one line: what is no character for a terminal is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class Bar:
     """A progress bar on a terminal, a line now and then elsewhere; called with (done, total)."""
 

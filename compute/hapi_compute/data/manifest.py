@@ -7,6 +7,7 @@ beforehand.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 
@@ -40,11 +41,26 @@ class Manifest:
     def samples(self) -> int:
         return sum(shard.samples for shard in self.shards)
 
+    @property
+    def digest(self) -> str:
+        """``sha256:<hex>`` over classes, counts and shards: equal digests, equal datasets."""
+        document = self._content()
+        del document["seed"]  # What it did is in the shards.
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
     def to_json(self) -> bytes:
         """Deterministic for equal manifests."""
         document = {
             "format": FORMAT,
             "version": VERSION,
+            "digest": self.digest,
+            **self._content(),
+        }
+        return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+
+    def _content(self) -> dict:
+        return {
             "classes": list(self.classes),
             "class_counts": list(self.class_counts),
             "samples": self.samples,
@@ -54,7 +70,6 @@ class Manifest:
                 for s in self.shards
             ],
         }
-        return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> Manifest:
@@ -79,4 +94,7 @@ class Manifest:
             raise DatasetError(f"{where}: no valid dataset manifest: {error!r}") from None
         if len(manifest.classes) != len(manifest.class_counts):
             raise DatasetError(f"{where}: classes and class_counts differ in length")
+        # Manifests of the first releases have none.
+        if document.get("digest", manifest.digest) != manifest.digest:
+            raise DatasetError(f"{where}: does not have the digest that it says it has")
         return manifest

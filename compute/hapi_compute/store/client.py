@@ -33,6 +33,15 @@ class ObjectInfo:
     content_type: str = ""
 
 
+@dataclass(frozen=True)
+class ContainerInfo:
+    """One container of an account's listing; counts may lag behind for a while."""
+
+    name: str
+    objects: int
+    bytes: int
+
+
 class SwiftClient:
     """Calls on one account.
 
@@ -161,21 +170,33 @@ class SwiftClient:
         be DLO manifests) are looked at one by one, since their listing hash is not what
         ``If-Match`` compares.
         """
+        for entry in self._pages(object_path(container), container, prefix):
+            yield self._entry(container, entry)
+
+    def containers(self, prefix: str = "") -> Iterator[ContainerInfo]:
+        """All containers of the account whose names start with ``prefix``."""
+        for entry in self._pages("", self.account, prefix):
+            yield ContainerInfo(entry["name"], int(entry["count"]), int(entry["bytes"]))
+
+    def _pages(self, path: str, what: str, prefix: str) -> Iterator[dict]:
+        """Entries of a listing, page by page until one is empty: a page that is shorter than asked
+        for, or than the one before, is no sign of the end."""
         marker = ""
         while True:
-            path = object_path(container) + f"?format=json&prefix={quote(prefix, safe='')}"
-            answer = self._call("GET", path + f"&marker={quote(marker, safe='')}")
+            query = f"?format=json&prefix={quote(prefix, safe='')}"
+            answer = self._call("GET", f"{path}{query}&marker={quote(marker, safe='')}")
             if not answer.body.strip():
                 return
             try:
                 entries = json.loads(answer.body)
             except ValueError:
-                raise StoreError(f"GET {container}: the listing is no JSON") from None
+                raise StoreError(f"GET {what}: the listing is no JSON") from None
             entries = [entry for entry in entries if "name" in entry]
             if not entries:
                 return
-            for entry in entries:
-                yield self._entry(container, entry)
+            yield from entries
+            if entries[-1]["name"] == marker:
+                raise StoreError(f"GET {what}: the listing does not go on after {marker!r}")
             marker = entries[-1]["name"]
 
     def _entry(self, container: str, entry: dict) -> ObjectInfo:
@@ -246,4 +267,5 @@ class SwiftClient:
         raise AssertionError("unreachable")
 
     def _url(self, grant: Grant, path: str) -> str:
-        return f"{(self.credentials.storage_url or grant.storage_url).rstrip('/')}/{path}"
+        base = (self.credentials.storage_url or grant.storage_url).rstrip("/")
+        return base + path if path.startswith("?") else f"{base}/{path}"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -19,6 +20,17 @@ def test_round_trip():
     assert MANIFEST.samples == 5
 
 
+def test_digest_follows_the_data():
+    assert MANIFEST.digest == dataclasses.replace(MANIFEST, seed=9).digest
+    entry = dataclasses.replace(MANIFEST.shards[0], etag="f" * 32)
+    for other in ({"classes": ("cat", "dog")}, {"class_counts": (2, 3)}, {"shards": (entry,)}):
+        assert dataclasses.replace(MANIFEST, **other).digest != MANIFEST.digest
+    document = json.loads(MANIFEST.to_json())
+    assert document["digest"] == MANIFEST.digest
+    del document["digest"]
+    assert Manifest.from_json(json.dumps(document).encode(), "x") == MANIFEST
+
+
 def changed(**changes) -> bytes:
     document = json.loads(MANIFEST.to_json())
     return json.dumps(document | changes).encode()
@@ -29,7 +41,8 @@ def changed(**changes) -> bytes:
     [
         b"", b"[]", b"{}", b"nonsense",
         changed(format="other"), changed(version=2), changed(shards=[{"name": "x"}]),
-        changed(class_counts=[1]), changed(classes=7),
+        changed(class_counts=[1]), changed(classes=7), changed(class_counts=[2, 3]),
+        changed(digest="sha256:0"),
     ],
 )  # fmt: skip
 def test_bad_manifests(text):

@@ -1,0 +1,93 @@
+"""``hapi ls [CONTAINER]``: what lies in the account, in a container, below a prefix."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hapi_compute.cli import exit_codes, options
+
+HELP = "list containers, or the objects and datasets in one"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "place", nargs="?", metavar="[swift://]CONTAINER[/PREFIX]",
+        help="(default: the containers of the account)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-d", "--datasets", action="store_true", help="list datasets only (those with a manifest)"
+    )
+    options.add_json(parser)
+    options.add_auth(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    client = options.client(args)
+    out = sys.stderr if args.json == "-" else sys.stdout
+    document = _account(client, out) if args.place is None else _container(client, args, out)
+    options.write_json(args.json, document)
+    return exit_codes.OK
+
+
+def _account(client, out) -> dict:
+    found = list(client.containers())
+    for each in found:
+        name = options.printable(each.name)
+        print(f"{each.objects:>9} objects {_size(each.bytes):>9}  {name}", file=out)
+    return {
+        "account": client.account,
+        "containers": [each.__dict__ for each in found],
+    }
+
+
+def _container(client, args: argparse.Namespace, out) -> dict:
+    from hapi_compute.data.manifest import NAME, Manifest
+    from hapi_compute.store.errors import NotFound
+    from hapi_compute.store.names import SwiftUrl
+
+    url = SwiftUrl.parse(options.swift_url(args.place))
+    objects, datasets = [], []
+    count = size = 0
+    try:
+        for each in client.list(url.container, url.prefix):
+            count, size = count + 1, size + each.bytes
+            if each.name.rpartition("/")[2] == NAME:
+                datasets.append(each.name)
+            if not args.datasets:
+                print(f"{_size(each.bytes):>9}  {options.printable(each.name)}", file=out)
+                if args.json is not None:
+                    objects.append({"name": each.name, "bytes": each.bytes, "etag": each.etag})
+    except NotFound:
+        raise NotFound(f"{url}: there is no container {url.container!r}") from None
+    print(f"{count} objects, {_size(size)}", file=out)
+    found = []
+    for name in datasets:
+        where = SwiftUrl(url.container, name.rpartition("/")[0])
+        body = client.get(url.container, name).body
+        manifest = Manifest.from_json(body, f"{url.container}/{name}")
+        print(
+            f"dataset {options.printable(str(where))}: {manifest.samples} samples, "
+            f"{len(manifest.classes)} classes, {len(manifest.shards)} shards, {manifest.digest}",
+            file=out,
+        )
+        found.append(
+            {
+                "url": str(where),
+                "digest": manifest.digest,
+                "samples": manifest.samples,
+                "shards": len(manifest.shards),
+                "bytes": sum(shard.bytes for shard in manifest.shards),
+                "classes": dict(zip(manifest.classes, manifest.class_counts, strict=True)),
+            }
+        )
+    document = {"url": str(url), "count": count, "bytes": size, "datasets": found}
+    return document if args.datasets else document | {"objects": objects}
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable")
