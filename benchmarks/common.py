@@ -20,7 +20,7 @@ def machine() -> dict:
                 model = line.partition(":")[2].strip()
                 break
     versions = {}
-    for package in ("swift", "torch", "torchvision", "Pillow", "numpy"):
+    for package in ("swift", "torch", "torchvision", "timm", "Pillow", "numpy"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
