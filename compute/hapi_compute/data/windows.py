@@ -44,14 +44,18 @@ class Window:
 
 
 def training_windows(
-    dataset: Dataset, seed: int, epoch: int, width: int, begin: int = 0
+    dataset: Dataset, seed: int | None, epoch: int, width: int, begin: int = 0
 ) -> list[Window]:
     """The windows of one epoch.
 
+    :param seed: None keeps the order of the listing
     :param begin: samples at the epoch's start that have been trained on already; windows that lie
         wholly before are left out where their sizes are known
     """
-    runs = order.windows(order.shard_order(seed, epoch, len(dataset.shards)), width)
+    shard_order = np.arange(len(dataset.shards))
+    if seed is not None:
+        shard_order = order.shard_order(seed, epoch, len(dataset.shards))
+    runs = order.windows(shard_order, width)
     result = []
     start: int | None = 0
     for index, run in enumerate(runs):

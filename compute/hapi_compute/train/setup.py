@@ -47,18 +47,7 @@ class Parts:
 
     def tail_extractor(self, device: torch.device) -> Extractor:
         """The extractor with its weights on ``device``."""
-        frozen = self.extractor
-        if device.type == "cpu":
-            return frozen
-        return Extractor(
-            frozen.graph,
-            {name: tensor.to(device) for name, tensor in frozen.tensors.items()},
-            frozen.input_shape,
-            frozen.constants,
-            frozen.digest,
-            dtype=frozen.dtype,
-            fixed=frozen.fixed,
-        )
+        return self.extractor if device.type == "cpu" else self.extractor.to(device)
 
 
 def prepare(config: TrainConfig, store: SwiftClient) -> Parts:
