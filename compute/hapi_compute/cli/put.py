@@ -1,4 +1,8 @@
-"""``hapi put SRC swift://container/prefix``: pack labelled images into shards and upload them."""
+"""``hapi put SRC swift://container/prefix``: pack labelled images into shards and upload them.
+
+``SRC`` is a directory with a folder for each class, a directory of WebDataset tars, a CSV or JSONL
+table of files and labels, a dataset of torchvision, or a container with an image in each object.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,24 @@ HELP = "pack labelled images into shards and upload them"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "source", metavar="SRC", help="directory with a folder per class, or of WebDataset tars"
-    )
+        "source", metavar="SRC",
+        help="directory with a folder for each class, or of WebDataset tars; .csv or .jsonl table "
+        "of files (key or path, from the table's folder) and labels; "
+        "torchvision:NAME:ROOT[:OPTION=VALUE...]; or swift://CONTAINER/PREFIX with an image in "
+        "each object",
+    )  # fmt: skip
     parser.add_argument("target", metavar="swift://CONTAINER/PREFIX")
+    parser.add_argument(
+        "--labels", metavar="TABLE",
+        help="CSV or JSONL table of key and label for the files of a directory, or for objects",
+    )  # fmt: skip
+    parser.add_argument(
+        "--download", action="store_true", help="let torchvision fetch a dataset that is not there"
+    )
+    parser.add_argument(
+        "--source-storage-url", metavar="URL",
+        help="account that a SRC in the store lies in (default: that of the target)",
+    )  # fmt: skip
     parser.add_argument(
         "--shard-samples", type=int, metavar="N",
         help="most samples in a shard (128, and fewer for a small dataset)",
@@ -36,30 +55,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from tqdm import tqdm
-
     from hapi_compute.data.uploader import PutConfig, upload
     from hapi_compute.store.names import SwiftUrl
 
     config = PutConfig(
-        source=Path(args.source),
+        source=args.source,
         target=SwiftUrl.parse(args.target),
         shard_samples=args.shard_samples,
         shard_bytes=args.shard_bytes,
         seed=args.seed,
         jobs=args.jobs,
         skip_bad=args.skip_bad,
+        labels=args.labels,
+        download=args.download,
     )
     client = options.client(args)
-    with tqdm(unit="shard", file=sys.stderr, disable=not sys.stderr.isatty()) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        report = upload(config, client, progress)
+    origin = client if args.source_storage_url is None else client.of_account(
+        args.source_storage_url
+    )  # fmt: skip
+    with options.Bar("shard") as bar:
+        report = upload(config, client, bar, origin)
     for name in report.empty_classes:
         print(f"class {name!r} has no images", file=sys.stderr)
     for place in report.skipped:

@@ -1,7 +1,8 @@
 """Where labels come from when not from the shards themselves: a table, or the path.
 
 A table is a CSV file (columns ``key`` and ``label``, or two columns without a header) or a JSONL
-file (``{"key": ..., "label": ...}`` on each line), in the store or on local disk. A label is the
+file (``{"key": ..., "label": ...}`` on each line), in the store or on local disk; ``path`` and
+``file`` are other names of ``key``. A label is the
 name of a class or its number. A key is what ``hapi extract`` calls one: the name of a tar member
 without its extension, or of a single-sample object (whole, or below the dataset's prefix).
 """
@@ -25,6 +26,7 @@ from hapi_compute.store.names import SwiftUrl
 #: ``--labels`` for the folder that a key lies in
 PATH = "path"
 _LARGEST = 999_999_999
+_KEY_NAMES = ("key", "path", "file")
 
 
 def folder_of(path: str) -> str:
@@ -179,8 +181,9 @@ def _jsonl(text: str, place: str):
             continue
         try:
             entry = json.loads(row)
-            key, label = entry["key"], entry["label"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+            key = next(entry[name] for name in _KEY_NAMES if name in entry)
+            label = entry["label"]
+        except (ValueError, LookupError, TypeError, RecursionError, StopIteration):
             key = label = None
         if not isinstance(key, str) or isinstance(label, bool) or not isinstance(label, int | str):
             raise DatasetError(f'{place}:{line}: want {{"key": ..., "label": ...}}')
@@ -192,9 +195,10 @@ def _csv(text: str, place: str):
     columns = (0, 1)
     try:
         for number, row in enumerate(row for row in reader if row):
-            if number == 0 and {"key", "label"} <= {cell.strip() for cell in row}:
-                names = [cell.strip() for cell in row]
-                columns = names.index("key"), names.index("label")
+            names = [cell.strip() for cell in row] if number == 0 else []
+            key = next((name for name in _KEY_NAMES if name in names), None)
+            if key is not None and "label" in names:
+                columns = names.index(key), names.index("label")
                 continue
             if len(row) <= max(columns) or (len(row) != 2 and columns == (0, 1) and not number):
                 raise DatasetError(f"{place}:{reader.line_num}: want columns key,label")

@@ -1,4 +1,5 @@
-"""What ``hapi put`` reads: a class-per-folder directory, or tars in WebDataset layout.
+"""What ``hapi put`` reads from local disk: a class-per-folder directory, tars in WebDataset
+layout, or files that a table names.
 
 Samples are references with a size; their bytes are read when a shard is built, so memory does
 not grow with the dataset.
@@ -7,34 +8,39 @@ not grow with the dataset.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from hapi_compute.data.errors import BadSource, DatasetError
+from hapi_compute.data.labels import RawTable, parse_table
 from swift_hapi.samples.shard import KINDS
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_/-]+")
 _LONGEST_KEY = 80
+#: extensions of tables
+TABLES = (".csv", ".jsonl", ".ndjson")
+
+
+class Content(Protocol):
+    """The bytes of one sample, wherever they lie."""
+
+    def read(self) -> bytes:
+        """:raises HapiError: they cannot be had"""
 
 
 @dataclass(frozen=True)
-class SourceSample:
-    """One sample on local disk: ``size`` bytes at ``offset`` of ``path``.
+class FileContent:
+    """``size`` bytes at ``offset`` of ``path``."""
 
-    ``where`` is how to name it to a human; ``key`` its key in the shard, unique in the dataset.
-    """
-
-    key: str
-    label: int
-    extension: str
     path: Path
     offset: int
     size: int
-    where: str
 
     def read(self) -> bytes:
         """:raises BadSource: the file is shorter than it was when it was looked at"""
@@ -42,29 +48,62 @@ class SourceSample:
             stream.seek(self.offset)
             content = stream.read(self.size)
         if len(content) != self.size:
-            raise BadSource(f"{self.where}: {len(content)} bytes, there were {self.size}")
+            raise BadSource(f"{self.path}: {len(content)} bytes, there were {self.size}")
         return content
 
 
 @dataclass(frozen=True)
+class SourceSample:
+    """One sample of ``size`` bytes.
+
+    ``where`` is how to name it to a human; ``key`` its key in the shard, unique in the dataset;
+    ``tag`` tells its bytes from others without reading them, "" where nothing does.
+    """
+
+    key: str
+    label: int
+    extension: str
+    size: int
+    where: str
+    content: Content
+    tag: str = ""
+
+    def read(self) -> bytes:
+        """:raises HapiError: its bytes cannot be had"""
+        return self.content.read()
+
+
+@dataclass(frozen=True)
 class Source:
-    """All samples in a fixed order, and the classes their labels count through."""
+    """All samples in a fixed order, and the classes their labels count through.
+
+    ``far``: reading takes so long that samples are looked at only when a shard is built.
+    """
 
     samples: tuple[SourceSample, ...]
     classes: tuple[str, ...]
     unusable: tuple[str, ...] = field(default=())  #: "place: why", one for each refused file
+    far: bool = False
 
 
-def open_source(path: Path) -> Source:
-    """Look through ``path``: a directory of class folders, a directory of tars, or one tar.
+def open_source(path: Path, table: RawTable | None = None) -> Source:
+    """Look through ``path``: a directory of class folders, a directory of tars, one tar, or a CSV
+    or JSONL table of files (``key`` or ``path``, from the table's folder) and labels.
 
+    :param table: labels of the files of a directory, by their paths from there
     :raises DatasetError: none of these, or it holds no sample
     """
-    if path.is_file():
-        source = _tars([path], path.parent)
+    if table is not None and path.is_dir():
+        source = _listed(path, table)
+    elif table is not None:
+        raise DatasetError(f"{path}: is no directory, whose files a table could label")
+    elif path.is_file() and path.suffix.lower() in TABLES:
+        source = _listed(path.parent, parse_table(path.read_bytes(), str(path)))
+    elif path.is_file():
+        source = _tars([path])
     elif path.is_dir():
         tars = sorted(path.glob("*.tar"), key=lambda tar: os.fsencode(tar.name))
-        source = _tars(tars, path) if tars else _folders(path)
+        source = _tars(tars) if tars else _folders(path)
     else:
         raise DatasetError(f"{path}: is neither a directory nor a tar file")
     if not source.samples and not source.unusable:
@@ -80,7 +119,7 @@ def safe_key(text: str) -> str:
     return key
 
 
-class _Keys:
+class Keys:
     """Hands out keys; a second sample that wants the same one gets a number behind it."""
 
     def __init__(self):
@@ -113,7 +152,7 @@ def _folders(root: Path) -> Source:
         loose = any(path.suffix.lower().removeprefix(".") in KINDS for path in root.iterdir())
         hint = "; it holds images: put them into one folder for each class" if loose else ""
         raise DatasetError(f"{root}: holds neither tars nor a folder for each class{hint}")
-    keys, samples, unusable = _Keys(), [], []
+    keys, samples, unusable = Keys(), [], []
     for label, folder in enumerate(folders):
         for path in _files(folder):
             relative = str(path.relative_to(root))
@@ -122,13 +161,34 @@ def _folders(root: Path) -> Source:
                 unusable.append(f"{path}: is no {', '.join(KINDS)}")
                 continue
             key = keys.unique(relative[: -len(path.suffix)])
-            size = path.stat().st_size
-            samples.append(SourceSample(key, label, extension, path, 0, size, str(path)))
+            samples.append(of_file(key, label, path))
     return Source(tuple(samples), tuple(folder.name for folder in folders), tuple(unusable))
 
 
-def _tars(paths: list[Path], root: Path) -> Source:
-    keys, samples, unusable, top = _Keys(), [], [], -1
+def of_file(key: str, label: int, path: Path) -> SourceSample:
+    """A sample that is a whole file; its extension is one of ``KINDS``."""
+    extension = path.suffix.lower().removeprefix(".")
+    size = path.stat().st_size
+    return SourceSample(key, label, extension, size, str(path), FileContent(path, 0, size))
+
+
+def _listed(root: Path, table: RawTable) -> Source:
+    """The files that a table names, in its order."""
+    numbers, classes = table.numbered()
+    keys, samples, unusable = Keys(), [], []
+    for name, label in numbers.numbers.items():
+        path = Path(root, name)
+        if path.suffix.lower().removeprefix(".") not in KINDS:
+            unusable.append(f"{path}: is no {', '.join(KINDS)}")
+        elif not path.is_file():
+            unusable.append(f"{path}: there is no such file")
+        else:
+            samples.append(of_file(keys.unique(name[: -len(path.suffix)]), label, path))
+    return Source(tuple(samples), classes, tuple(unusable))
+
+
+def _tars(paths: list[Path]) -> Source:
+    keys, samples, unusable, top = Keys(), [], [], -1
     for path in paths:
         for name, label, extension, member in _tar_members(path, unusable):
             where = f"{path}:{member.name}"
@@ -136,9 +196,10 @@ def _tars(paths: list[Path], root: Path) -> Source:
             unique = keys.unique(f"{path.stem}/{name}" if len(paths) > 1 else name)
             samples.append(
                 SourceSample(
-                    unique, label, extension, path, member.offset_data, member.size, where
+                    unique, label, extension, member.size, where,
+                    FileContent(path, member.offset_data, member.size),
                 )
-            )
+            )  # fmt: skip
             top = max(top, label)
     return Source(tuple(samples), tuple(str(n) for n in range(top + 1)), tuple(unusable))
 
@@ -157,10 +218,24 @@ def _tar_members(path: Path, unusable: list[str]):
                 extension = next((each for each in KINDS if each in parts), None)
                 if extension is None:
                     continue
-                text = archive.extractfile(parts["cls"]).read(64) if "cls" in parts else b""
-                if not re.fullmatch(rb"\s*\d{1,9}\s*", text):
-                    unusable.append(f"{path}:{key}: .cls holds no class number")
+                label = _label(archive, parts)
+                if label is None:
+                    unusable.append(f"{path}:{key}: .cls or .json holds no class number")
                     continue
-                yield key, int(text), extension, parts[extension]
+                yield key, label, extension, parts[extension]
     except tarfile.TarError as error:
         raise DatasetError(f"{path}: no readable tar: {error}") from None
+
+
+def _label(archive: tarfile.TarFile, parts: dict[str, tarfile.TarInfo]) -> int | None:
+    if "cls" in parts:
+        text = archive.extractfile(parts["cls"]).read(64)
+        return int(text) if re.fullmatch(rb"\s*\d{1,9}\s*", text) else None
+    if "json" not in parts:
+        return None
+    try:
+        label = json.loads(archive.extractfile(parts["json"]).read(1 << 14))["label"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+    known = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < 10**9
+    return label if known else None

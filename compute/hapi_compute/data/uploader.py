@@ -1,4 +1,8 @@
-"""``hapi put``: labelled images to shards in a container, in parallel, resumable."""
+"""``hapi put``: labelled images to shards in a container, in parallel, resumable.
+
+A shard that is there already is not sent again: by its ETag, or, where its samples would have to
+be fetched from afar to know that, by a digest of what went into it that is kept in its metadata.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +14,31 @@ from pathlib import Path
 
 import numpy as np
 
-from hapi_compute.data.errors import BadSource, DatasetError
+from hapi_compute.data.errors import DatasetError
+from hapi_compute.data.labels import read_table
 from hapi_compute.data.manifest import NAME as MANIFEST_NAME
-from hapi_compute.data.manifest import Manifest, ShardEntry
-from hapi_compute.data.packing import build_tar, pack, shuffled
+from hapi_compute.data.manifest import Manifest
+from hapi_compute.data.packing import pack, shuffled
+from hapi_compute.data.shard_writer import Writer, Written, bad_source, fault
+from hapi_compute.data.source_store import open_container
+from hapi_compute.data.source_torchvision import PREFIX, open_torchvision
 from hapi_compute.data.sources import Source, SourceSample, open_source
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.names import SwiftUrl
-from swift_hapi.protocol.errors import HapiError
 from swift_hapi.protocol.limits import Limits
-from swift_hapi.protocol.transform import TransformSpec
-from swift_hapi.samples.decode import decode_sample
-from swift_hapi.samples.shard import KINDS, RawSample
 
 #: shards that a small dataset is spread over
 _FEWEST_SHARDS = 8
-#: errors shown in full before only their number is told
-_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class PutConfig:
     """Options of one upload.
 
+    :param source: directory, tar, table of files, ``torchvision:NAME:ROOT``, or
+        ``swift://container/prefix`` with an image in each object
+    :param labels: table of labels for a directory or container, or ``path`` for the latter
+    :param download: whether torchvision may fetch a dataset that is not there
     :param shard_samples: most samples in a shard; None: 128, and fewer for a small dataset, so
         that it has several shards to shuffle and to hold out
     :param shard_bytes: most bytes of a shard
@@ -42,16 +48,21 @@ class PutConfig:
     :raises ValueError: an option is out of range; the message names it
     """
 
-    source: Path
+    source: Path | str
     target: SwiftUrl
     shard_samples: int | None = None
     shard_bytes: int = 16_000_000
     seed: int = 0
     jobs: int = 4
     skip_bad: bool = False
+    labels: str | None = None
+    download: bool = False
 
     def __post_init__(self):
         limits = Limits()
+        text = str(self.source)
+        if text.startswith("swift://") and SwiftUrl.parse(text) == self.target:
+            raise ValueError(f"source and target are both {self.target}")
         for name, low, high in (
             ("shard_samples", 1, limits.max_samples),
             ("shard_bytes", 1 << 16, limits.max_object_bytes),
@@ -84,19 +95,41 @@ class PutReport:
 Progress = Callable[[int, int], None]  #: (shards done, shards in all)
 
 
+def open_any(config: PutConfig, client: SwiftClient, origin: SwiftClient | None) -> Source:
+    """What ``config.source`` names.
+
+    :raises ValueError, HapiError: see the module that opens it
+    """
+    text = str(config.source)
+    if text.startswith("swift://"):
+        return open_container(origin or client, SwiftUrl.parse(text), config.labels)
+    if text.startswith(PREFIX):
+        if config.labels is not None:
+            raise ValueError("labels: torchvision's datasets have their own")
+        return open_torchvision(text, config.download)
+    table = None if config.labels is None else read_table(origin or client, config.labels)
+    return open_source(Path(text), table)
+
+
 def upload(
-    config: PutConfig, client: SwiftClient, progress: Progress = lambda done, total: None
+    config: PutConfig,
+    client: SwiftClient,
+    progress: Progress = lambda done, total: None,
+    origin: SwiftClient | None = None,
 ) -> PutReport:
     """Pack and upload; shards that are there already are left alone.
 
+    :param origin: client of the account that a source in the store lies in; None: ``client``
     :raises BadSource: naming the files that are no images, unless ``skip_bad``
     :raises HapiError: what the store says
     """
-    source = open_source(config.source)
+    source = open_any(config, client, origin)
     with ThreadPoolExecutor(config.jobs, thread_name_prefix="hapi-put") as pool:
-        samples, bad = _check(source, pool)
+        samples, bad = source.samples, list(source.unusable)
+        if not source.far:
+            samples, bad = _check(source, pool)
         if bad and not config.skip_bad:
-            raise _bad_source(config.source, bad)
+            raise bad_source(config.source, bad)
         if not samples:
             raise DatasetError(f"{config.source}: no usable sample is left")
         ordered = [samples[i] for i in shuffled(len(samples), config.seed)]
@@ -105,95 +138,60 @@ def upload(
         client.put_container(config.target.container)
         prefix = config.target.name("")
         there = {o.name: o.etag for o in client.list(config.target.container, prefix)}
+        writer = Writer(
+            client, config.source, config.target, there, look=source.far, skip_bad=config.skip_bad
+        )
         futures = {}
         for number, positions in enumerate(plan):
-            name = f"shard-{number:06d}.tar"
             members = [ordered[p] for p in positions]
-            old = there.get(config.target.name(name))
-            futures[pool.submit(_put_shard, client, config.target, name, members, old)] = number
-        entries: list[ShardEntry | None] = [None] * len(plan)
-        uploaded = sent = 0
+            futures[pool.submit(writer.put, f"shard-{number:06d}.tar", members)] = number
+        written: list[Written | None] = [None] * len(plan)
         try:
             for done, future in enumerate(as_completed(futures), 1):
-                entry, was_sent = future.result()
-                entries[futures[future]] = entry
-                uploaded += was_sent
-                sent += entry.bytes * was_sent
+                written[futures[future]] = future.result()
                 progress(done, len(plan))
         except BaseException:
             for future in futures:
                 future.cancel()
             raise
-    _put_manifest(client, config, source, samples, entries, there)
-    labels = {sample.label for sample in samples}
+    bad += [place for each in written for place in each.bad]
+    # A shard may have lost all of its samples.
+    entries = [each.entry for each in written if each.entry is not None]
+    if not entries:
+        raise DatasetError(f"{config.source}: no usable sample is left")
+    counts = np.bincount(
+        [label for each in written for label in each.labels], minlength=len(source.classes)
+    ).tolist()
+    _put_manifest(
+        client, config, Manifest(source.classes, tuple(counts), tuple(entries), config.seed), there
+    )
     known = {config.target.name(e.name) for e in entries} | {config.target.name(MANIFEST_NAME)}
     return PutReport(
-        samples=len(samples),
+        samples=sum(counts),
         classes=source.classes,
         shards=len(entries),
-        uploaded=uploaded,
+        uploaded=sum(each.sent for each in written),
         bytes=sum(entry.bytes for entry in entries),
-        bytes_uploaded=sent,
+        bytes_uploaded=sum(each.entry.bytes for each in written if each.sent),
         skipped=tuple(bad),
         stale=len(set(there) - known),
         empty_classes=tuple(
-            name for label, name in enumerate(source.classes) if label not in labels
+            name for name, count in zip(source.classes, counts, strict=True) if not count
         ),
     )
 
 
 def _check(source: Source, pool: ThreadPoolExecutor) -> tuple[list[SourceSample], list[str]]:
     """Decode everything once: a bad file is better found here than in the middle of a run."""
-    reasons = list(pool.map(_fault, source.samples, chunksize=1))
+    reasons = list(pool.map(fault, source.samples, chunksize=1))
     usable = [s for s, why in zip(source.samples, reasons, strict=True) if why is None]
     bad = [f"{s.where}: {why}" for s, why in zip(source.samples, reasons, strict=True) if why]
     return usable, [*source.unusable, *bad]
 
 
-def _fault(sample: SourceSample) -> str | None:
-    kind = KINDS[sample.extension]
-    # A one-pixel crop: all of the image is decoded, next to nothing is converted.
-    spec = TransformSpec(crop=1) if kind == "image" else None
-    try:
-        raw = RawSample(0, sample.key, sample.label, kind, memoryview(sample.read()))
-        decode_sample(raw, spec, Limits())
-    except HapiError as error:
-        return str(error.members.get("reason", error))
-    return None
-
-
-def _bad_source(path: Path, bad: list[str]) -> BadSource:
-    shown = "\n  ".join(bad[:_SHOWN])
-    more = f"\n  and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
-    return BadSource(
-        f"{path}: {len(bad)} files cannot be used (--skip-bad leaves them out):\n  {shown}{more}"
-    )
-
-
-def _put_shard(
-    client: SwiftClient,
-    target: SwiftUrl,
-    name: str,
-    samples: list[SourceSample],
-    old_etag: str | None,
-) -> tuple[ShardEntry, bool]:
-    tar = build_tar((s.key, s.extension, s.label, s.read()) for s in samples)
-    etag = hashlib.md5(tar, usedforsecurity=False).hexdigest()
-    if etag != old_etag:
-        client.put(target.container, target.name(name), tar, content_type="application/x-tar")
-    return ShardEntry(name, etag, len(samples), len(tar)), etag != old_etag
-
-
 def _put_manifest(
-    client: SwiftClient,
-    config: PutConfig,
-    source: Source,
-    samples: list[SourceSample],
-    entries: list[ShardEntry],
-    there: dict[str, str],
+    client: SwiftClient, config: PutConfig, manifest: Manifest, there: dict[str, str]
 ) -> None:
-    counts = np.bincount([s.label for s in samples], minlength=len(source.classes))
-    manifest = Manifest(source.classes, tuple(counts.tolist()), tuple(entries), config.seed)
     body = manifest.to_json()
     name = config.target.name(MANIFEST_NAME)
     if there.get(name) != hashlib.md5(body, usedforsecurity=False).hexdigest():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote, urlsplit
 
 from hapi_compute.store.answer import (
@@ -74,12 +74,14 @@ class SwiftClient:
 
     def own_account(self) -> SwiftClient:
         """A client of the user's own account, which shares token and counters."""
-        if self.credentials.storage_url is None:
+        return self.of_account(None)
+
+    def of_account(self, storage_url: str | None) -> SwiftClient:
+        """A client of another account (None: the user's own), which shares token and counters."""
+        if self.credentials.storage_url == storage_url:
             return self
         own = SwiftClient(
-            Credentials(
-                self.credentials.auth_url, self.credentials.user, self.credentials.key, None
-            ),
+            replace(self.credentials, storage_url=storage_url),
             retrier=self.retrier,
             counters=self.counters,
             occupancy=self.occupancy,
@@ -128,7 +130,15 @@ class SwiftClient:
             sleep=sleep,
         )
 
-    def put(self, container: str, name: str, body: bytes, *, content_type: str) -> Answer:
+    def put(
+        self,
+        container: str,
+        name: str,
+        body: bytes,
+        *,
+        content_type: str,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
         """Store ``body``; Swift and we both compare its md5."""
         md5 = hashlib.md5(body, usedforsecurity=False).hexdigest()
 
@@ -137,8 +147,8 @@ class SwiftClient:
             if found != md5:
                 raise Corrupted(f"PUT {container}/{name}: stored as {found}, sent {md5}")
 
-        headers = {"ETag": md5, "Content-Type": content_type}
-        return self._call("PUT", object_path(container, name), headers, body, check)
+        sent = {**(headers or {}), "ETag": md5, "Content-Type": content_type}
+        return self._call("PUT", object_path(container, name), sent, body, check)
 
     def put_container(self, container: str) -> None:
         """Make a container; nothing happens when it is there."""

@@ -84,6 +84,6 @@ def test_nothing_usable(tmp_path):
 
 def test_file_that_shrank(tmp_path):
     source = open_source(class_folders(tmp_path / "d", 1, 2))
-    source.samples[0].path.write_bytes(b"short")
+    source.samples[0].content.path.write_bytes(b"short")
     with pytest.raises(BadSource, match="0.jpg"):
         source.samples[0].read()

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 class Stored:
     body: bytes
     content_type: str
+    meta: dict[str, str] = field(default_factory=dict)
 
     @property
     def etag(self) -> str:
@@ -192,7 +193,8 @@ def _handler(swift: MemorySwift):
             if objects is None:
                 return self.answer(404)
             if self.command == "PUT":
-                objects[name] = Stored(body, self.headers.get("Content-Type", ""))
+                meta = {k: v for k, v in self.headers.items() if k.startswith("X-Object-Meta-")}
+                objects[name] = Stored(body, self.headers.get("Content-Type", ""), meta)
                 return self.answer(201, ETag=objects[name].etag)
             found = objects.get(name)
             if found is None:
@@ -203,6 +205,6 @@ def _handler(swift: MemorySwift):
             wanted = self.headers.get("If-Match")
             if wanted is not None and wanted.strip('"') != found.etag:
                 return self.answer(412)
-            return self.answer(200, found.body, ETag=f'"{found.etag}"')
+            return self.answer(200, found.body, ETag=f'"{found.etag}"', **found.meta)
 
     return Handler
