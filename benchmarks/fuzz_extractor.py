@@ -3,11 +3,12 @@
 Every file goes to a worker process, which loads it as an engine does and, if it loads and an
 engine would grant it the memory, runs it. Wanted: it loads and runs, or is refused with a typed
 error. Not wanted: any other exception, a crash, more memory than the cap and 256 MB, more than
-five seconds.
+five seconds of the one CPU that a worker has, features that depend on the neighbours in a batch.
 
     python -m benchmarks.fuzz_extractor --json out.json [--count 20000] [--quick] [--seed N]
 
-Times depend on what else the machine does; a file that exceeds its time is given a second try.
+CPU time is what counts, because the clock's depends on what else the machine does; a worker that
+says nothing for a minute is killed, and that counts as a hang.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from benchmarks.mutations import CHANGES, corpus
 LIMIT_SECONDS = 5.0
 LIMIT_BYTES = CAP + 256 * 10**6
 #: a worker that says nothing for so long is killed
-PATIENCE = 20.0
+PATIENCE = 60.0
 #: every so many files one is written from scratch to do harm
 HOSTILE_EVERY = 4
 
@@ -99,8 +100,6 @@ def run(seed: int, count: int, keep: Path | None) -> list[dict]:
     try:
         for i, (kind, data) in enumerate(files(seed, count)):
             verdict, words, seconds, nbytes = worker.try_file(data)
-            if seconds > LIMIT_SECONDS:
-                verdict, words, seconds, nbytes = worker.try_file(data)
             if verdict in ("loaded", "refused"):
                 if nbytes > LIMIT_BYTES:
                     verdict, words = "memory", f"{nbytes / 1e6:.0f} MB; {words}"

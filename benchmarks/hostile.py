@@ -7,51 +7,21 @@ import random
 import struct
 from collections.abc import Callable
 
+from benchmarks.building import X, call, chain, document, file
+from benchmarks.costly import COSTLY
 from benchmarks.mutations import pack, with_header
-
-X = {"ref": "input"}
-
-
-def _document(nodes: list[dict], output: str, shape=(3, 8, 8), modules=None) -> dict:
-    return {
-        "format": "swift-hapi-extractor",
-        "version": 1,
-        "input": {"shape": list(shape), "dtype": "float32", "fixed": False},
-        "constants": [],
-        "ties": {},
-        "nodes": [{"name": "input", "op": "input"}, *nodes],
-        "modules": modules or {},
-        "output": output,
-    }
-
-
-def _file(nodes: list[dict], output: str, **options) -> bytes:
-    return pack({}, _document(nodes, output, **options), b"")
-
-
-def _call(name: str, op: str, target: str, *args, **kwargs) -> dict:
-    row = {"name": name, "op": op, "target": target, "args": list(args)}
-    return row | ({"kwargs": kwargs} if kwargs else {})
-
-
-def _chain(count: int, op: str, target: str, *args) -> bytes:
-    nodes, last = [], "input"
-    for i in range(count):
-        nodes.append(_call(f"n{i}", op, target, {"ref": last}, *args))
-        last = f"n{i}"
-    return _file(nodes, last)
 
 
 def expand(rng: random.Random) -> bytes:
     sizes = [-1, *[rng.choice((10**3, 10**6, 10**9, 2**40)) for _ in range(rng.randrange(1, 5))]]
     nodes = [
-        _call("a", "method", "mean", X, {"tuple": [1, 2, 3]}),
-        _call("b", "method", "reshape", {"ref": "a"}, {"tuple": [-1, *[1] * (len(sizes) - 1)]}),
-        _call("c", "method", "expand", {"ref": "b"}, *sizes),
-        _call("d", "method", rng.choice(("clone", "sigmoid", "contiguous", "exp")), {"ref": "c"}),
-        _call("e", "method", "flatten", {"ref": "d"}, 1),
+        call("a", "method", "mean", X, {"tuple": [1, 2, 3]}),
+        call("b", "method", "reshape", {"ref": "a"}, {"tuple": [-1, *[1] * (len(sizes) - 1)]}),
+        call("c", "method", "expand", {"ref": "b"}, *sizes),
+        call("d", "method", rng.choice(("clone", "sigmoid", "contiguous", "exp")), {"ref": "c"}),
+        call("e", "method", "flatten", {"ref": "d"}, 1),
     ]
-    return _file(nodes, "e")
+    return file(nodes, "e")
 
 
 def pad(rng: random.Random) -> bytes:
@@ -60,53 +30,53 @@ def pad(rng: random.Random) -> bytes:
         for _ in range(rng.choice((2, 4, 6, 8)))
     ]
     mode = rng.choice(("constant", "reflect", "replicate", "circular"))
-    return _file([_call("a", "function", "functional.pad", X, {"tuple": sizes}, mode)], "a")
+    return file([call("a", "function", "functional.pad", X, {"tuple": sizes}, mode)], "a")
 
 
 def repeat(rng: random.Random) -> bytes:
     times = [1, *[rng.choice((1, 100, 10**4, 10**9)) for _ in range(3)]]
-    return _file([_call("a", "method", "repeat", X, *times)], "a")
+    return file([call("a", "method", "repeat", X, *times)], "a")
 
 
 def create(rng: random.Random) -> bytes:
     size = [rng.choice((2**10, 2**20, 2**28, 2**40, 2**62)) for _ in range(rng.randrange(1, 4))]
     target = rng.choice(("zeros", "ones"))
-    nodes = [_call(f"z{i}", "function", f"torch.{target}", {"tuple": size}) for i in range(40)]
-    nodes.append(_call("a", "method", "sum", {"ref": "z0"}))
+    nodes = [call(f"z{i}", "function", f"torch.{target}", {"tuple": size}) for i in range(40)]
+    nodes.append(call("a", "method", "sum", {"ref": "z0"}))
     last = "a"
     for i in range(1, 40):
-        nodes.append(_call(f"s{i}", "method", "sum", {"ref": f"z{i}"}))
-        nodes.append(_call(f"t{i}", "function", "operator.add", {"ref": last}, {"ref": f"s{i}"}))
+        nodes.append(call(f"s{i}", "method", "sum", {"ref": f"z{i}"}))
+        nodes.append(call(f"t{i}", "function", "operator.add", {"ref": last}, {"ref": f"s{i}"}))
         last = f"t{i}"
-    nodes.append(_call("out", "function", "operator.mul", X, {"ref": last}))
-    return _file(nodes, "out")
+    nodes.append(call("out", "function", "operator.mul", X, {"ref": last}))
+    return file(nodes, "out")
 
 
 def upsample(rng: random.Random) -> bytes:
     scale = rng.choice((10, 1000, 10**5, 10**9, 1e30, -3, 0))
     mode = rng.choice(("nearest", "bilinear", "bicubic", "area"))
-    return _file([_call("a", "function", "functional.interpolate", X, None, scale, mode)], "a")
+    return file([call("a", "function", "functional.interpolate", X, None, scale, mode)], "a")
 
 
 def many_nodes(rng: random.Random) -> bytes:
     count = rng.choice((4_500, 4_999, 5_001, 10**5, 10**6))
-    return _chain(count, "method", rng.choice(("sigmoid", "relu", "view_as", "contiguous")))
+    return chain(count, "method", rng.choice(("sigmoid", "relu", "view_as", "contiguous")))
 
 
 def many_parts(rng: random.Random) -> bytes:
     """Each node makes many tensors."""
     nodes = [
-        _call("w", "method", "flatten", X, 1),
-        _call("r", "method", "repeat", {"ref": "w"}, 1, rng.choice((1, 20))),
+        call("w", "method", "flatten", X, 1),
+        call("r", "method", "repeat", {"ref": "w"}, 1, rng.choice((1, 20))),
     ]
     for i in range(rng.choice((5, 50, 400))):
         nodes.append(
-            _call(f"u{i}", "method", rng.choice(("unbind", "chunk", "split")), {"ref": "r"}, 1)
+            call(f"u{i}", "method", rng.choice(("unbind", "chunk", "split")), {"ref": "r"}, 1)
             if rng.random() < 0.5
-            else _call(f"u{i}", "method", "split", {"ref": "r"}, 1, 1)
+            else call(f"u{i}", "method", "split", {"ref": "r"}, 1, 1)
         )
-        nodes.append(_call(f"c{i}", "function", "torch.cat", {"ref": f"u{i}"}, rng.choice((0, 1))))
-    return _file(nodes, nodes[-1]["name"])
+        nodes.append(call(f"c{i}", "function", "torch.cat", {"ref": f"u{i}"}, rng.choice((0, 1))))
+    return file(nodes, nodes[-1]["name"])
 
 
 def doubling(rng: random.Random) -> bytes:
@@ -116,31 +86,31 @@ def doubling(rng: random.Random) -> bytes:
 def _double(count: int) -> bytes:
     nodes, last = [], "input"
     for i in range(count):
-        nodes.append(_call(f"n{i}", "function", "torch.cat", [{"ref": last}, {"ref": last}], 1))
+        nodes.append(call(f"n{i}", "function", "torch.cat", [{"ref": last}, {"ref": last}], 1))
         last = f"n{i}"
-    return _file(nodes, last)
+    return file(nodes, last)
 
 
 def cycle(rng: random.Random) -> bytes:
     nodes = [
-        _call("a", "function", "operator.add", X, {"ref": "c"}),
-        _call("b", "function", "operator.add", {"ref": "a"}, {"ref": "a"}),
-        _call("c", "function", "operator.add", {"ref": "b"}, {"ref": "a"}),
+        call("a", "function", "operator.add", X, {"ref": "c"}),
+        call("b", "function", "operator.add", {"ref": "a"}, {"ref": "a"}),
+        call("c", "function", "operator.add", {"ref": "b"}, {"ref": "a"}),
     ]
-    return _file(nodes, rng.choice("abc"))
+    return file(nodes, rng.choice("abc"))
 
 
 def numbers(rng: random.Random) -> bytes:
     """Integers and sequences that Python itself would choke on."""
-    nodes = [_call("s", "method", "size", X, 1)]
+    nodes = [call("s", "method", "size", X, 1)]
     last = {"ref": "s"}
     for i in range(rng.choice((3, 40))):
         target = rng.choice(("operator.mul", "operator.pow", "operator.add", "operator.mul"))
         other = rng.choice((last, 10**9, [0], {"tuple": [0] * 50}))
-        nodes.append(_call(f"n{i}", "function", target, last, other))
+        nodes.append(call(f"n{i}", "function", target, last, other))
         last = {"ref": f"n{i}"}
-    nodes.append(_call("out", "method", "view", X, -1, last))
-    return _file(nodes, "out")
+    nodes.append(call("out", "method", "view", X, -1, last))
+    return file(nodes, "out")
 
 
 def work(rng: random.Random) -> bytes:
@@ -149,21 +119,21 @@ def work(rng: random.Random) -> bytes:
     if kind == 0:
         side = rng.choice((64, 512, 4096))
         window = rng.choice((15, 255, 1001))
-        return _file([_call("p", "function", "functional.pad", X, {"tuple": [window] * 4}),
-                      _call("a", "function", "functional.avg_pool2d", {"ref": "p"}, window, 1)],
+        return file([call("p", "function", "functional.pad", X, {"tuple": [window] * 4}),
+                      call("a", "function", "functional.avg_pool2d", {"ref": "p"}, window, 1)],
                      "a", shape=(3, side, side))  # fmt: skip
     if kind == 1:
-        return _chain(4_900, "method", "exp")
+        return chain(4_900, "method", "exp")
     if kind == 2:
-        nodes, last = [_call("f", "method", "flatten", X, 2)], {"ref": "f"}
+        nodes, last = [call("f", "method", "flatten", X, 2)], {"ref": "f"}
         for i in range(3_000):
-            nodes.append(_call(f"t{i}", "method", "transpose", last, 1, 2))
-            nodes.append(_call(f"m{i}", "function", "torch.matmul", {"ref": f"t{i}"}, last))
+            nodes.append(call(f"t{i}", "method", "transpose", last, 1, 2))
+            nodes.append(call(f"m{i}", "function", "torch.matmul", {"ref": f"t{i}"}, last))
             last = {"ref": f"m{i}"}
-        return _file(nodes, last["ref"], shape=(64, 64, 64))
-    return _file(
+        return file(nodes, last["ref"], shape=(64, 64, 64))
+    return file(
         [
-            _call(
+            call(
                 "a", "function", "functional.local_response_norm", X, rng.choice((5, 10**4, 10**9))
             )
         ],
@@ -177,7 +147,7 @@ def modules(rng: random.Random) -> bytes:
     big = rng.choice((2**20, 2**31 - 1, 10**9, 0, -5))
     if kind == 0:
         config = {"output_size": {"tuple": [big, big]}}
-        return _file([_call("a", "module", "m", X)], "a",
+        return file([call("a", "module", "m", X)], "a",
                      modules={"m": {"type": "AdaptiveAvgPool2d", "config": config}})  # fmt: skip
     if kind == 1:
         config = {
@@ -186,22 +156,22 @@ def modules(rng: random.Random) -> bytes:
             "mode": "nearest",
             "align_corners": None,
         }
-        return _file([_call("a", "module", "m", X)], "a",
+        return file([call("a", "module", "m", X)], "a",
                      modules={"m": {"type": "Upsample", "config": config}})  # fmt: skip
     specs, nodes, last = {}, [], "input"
     config = {"size": rng.choice((1, 5, 50)), "alpha": 0.1, "beta": 0.5, "k": 1.0}
     for i in range(rng.choice((100, 1500, 4900))):
         specs[f"m{i}"] = {"type": "LocalResponseNorm", "config": config}
-        nodes.append(_call(f"n{i}", "module", f"m{i}", {"ref": last}))
+        nodes.append(call(f"n{i}", "module", f"m{i}", {"ref": last}))
         last = f"n{i}"
-    return _file(nodes, last, modules=specs)
+    return file(nodes, last, modules=specs)
 
 
 def names(rng: random.Random) -> bytes:
     bad = rng.choice(
         ("a.b", "a\nb", "", "a" * 10**5, "a b", "\u0000", "input", "a;b", "__class__", "é")
     )
-    return _file([_call(bad, "method", "sigmoid", X)], bad)
+    return file([call(bad, "method", "sigmoid", X)], bad)
 
 
 def targets(rng: random.Random) -> bytes:
@@ -227,8 +197,8 @@ def targets(rng: random.Random) -> bytes:
             "getattr",
         )
     )
-    return _file(
-        [_call("a", rng.choice(("function", "method", "module", "attr")), target, X, "ls")], "a"
+    return file(
+        [call("a", rng.choice(("function", "method", "module", "attr")), target, X, "ls")], "a"
     )
 
 
@@ -237,7 +207,7 @@ def nested(rng: random.Random) -> bytes:
     opening, closing = rng.choice((("[", "]"), ('{"tuple":[', "]}"), ('{"a":', "}")))
     middle = "0" if opening.startswith('{"a') else ""
     value = opening * depth + middle + closing * depth
-    text = json.dumps(_document([_call("a", "function", "torch.cat", "HERE")], "a"))
+    text = json.dumps(document([call("a", "function", "torch.cat", "HERE")], "a"))
     text = text.replace('"HERE"', value)
     return with_header(json.dumps({"__metadata__": {"hapi": text}}).encode())
 
@@ -259,7 +229,7 @@ def wide_json(rng: random.Random) -> bytes:
 
 def duplicates(rng: random.Random) -> bytes:
     row = '{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
-    text = json.dumps(json.dumps(_document([], "input")))
+    text = json.dumps(json.dumps(document([], "input")))
     return with_header(
         (f'{{"__metadata__":{{"hapi":{text}}},"a":{row},"a":{row}}}').encode(), b"\0" * 4
     )
@@ -271,39 +241,39 @@ def many_tensors(rng: random.Random) -> bytes:
     size = 4 if 0 not in shape else 0
     header = {f"t{i}": {"dtype": "F32", "shape": shape, "data_offsets": [i * size, (i + 1) * size]}
               for i in range(rng.choice((10, 49_000, 60_000)))}  # fmt: skip
-    return pack(header, _document([], "input"), b"\0" * (size * len(header)))
+    return pack(header, document([], "input"), b"\0" * (size * len(header)))
 
 
 def ties(rng: random.Random) -> bytes:
-    document = _document([_call("a", "method", "sigmoid", X)], "a")
-    document["ties"] = {
+    made = document([call("a", "method", "sigmoid", X)], "a")
+    made["ties"] = {
         f"a{i}": rng.choice(("a", "a0", "x")) for i in range(rng.choice((1, 60_000)))
     }
-    return pack({}, document, b"")
+    return pack({}, made, b"")
 
 
 def inputs(rng: random.Random) -> bytes:
     shape = [
         rng.choice((1, 8, 0, -1, 65_536, 2**31, 1.5, True, None)) for _ in range(rng.randrange(7))
     ]
-    return _file([_call("a", "method", "sigmoid", X)], "a", shape=shape)
+    return file([call("a", "method", "sigmoid", X)], "a", shape=shape)
 
 
 def mixing(rng: random.Random) -> bytes:
     target, *args = rng.choice(
         (("flip", [0]), ("roll", 1, 0), ("mean", 0, True), ("cumsum", 0), ("softmax", 0), ("sum",))
     )
-    return _file([_call("a", "method", target, X, *args)], "a")
+    return file([call("a", "method", target, X, *args)], "a")
 
 
 def states(rng: random.Random) -> bytes:
     """Keep something of one request for the next."""
     nodes = [
-        _call("z", "function", "torch.zeros", {"tuple": [1, 3, 8, 8]}),
-        _call("w", "method", rng.choice(("add_", "mul_", "relu_")), {"ref": "z"}, X),
-        _call("a", "function", "operator.add", X, {"ref": "z"}),
+        call("z", "function", "torch.zeros", {"tuple": [1, 3, 8, 8]}),
+        call("w", "method", rng.choice(("add_", "mul_", "relu_")), {"ref": "z"}, X),
+        call("a", "function", "operator.add", X, {"ref": "z"}),
     ]
-    return _file(nodes, "a")
+    return file(nodes, "a")
 
 
 HOSTILE: dict[str, Callable[[random.Random], bytes]] = {
@@ -313,4 +283,4 @@ HOSTILE: dict[str, Callable[[random.Random], bytes]] = {
         work, modules, names, targets, nested, lengths, wide_json, duplicates, many_tensors, ties,
         inputs, mixing, states,
     )
-}  # fmt: skip
+} | COSTLY  # fmt: skip

@@ -14,21 +14,16 @@ import re
 
 import torch
 
-from swift_hapi.graph import functions, ir
+from swift_hapi.graph import ir
+from swift_hapi.graph.caps import MAX_MODULES, MAX_NODES, MAX_VALUES
 from swift_hapi.graph.ir import Graph, ModuleSpec, Node, Ref
-from swift_hapi.graph.modules import check_spec
+from swift_hapi.graph.modules import MODULE_TYPES, check_spec
+from swift_hapi.graph.operations import NODE_NAME, check_held, check_name, check_operation
 from swift_hapi.protocol.errors import ModelInvalid
 
-MAX_NODES = 5_000
 MAX_DEPTH = 8
 MAX_INT = 2**62
 
-NODE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
-TENSOR_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
-MAX_TENSOR_NAME = 400
-KEYWORD = re.compile(r"[a-z_]{1,40}", re.ASCII)
-#: keyword arguments that would write into, or create, something outside the data flow
-REFUSED_KEYWORDS = frozenset({"out", "pin_memory", "requires_grad"})
 _STRING = re.compile(r"[A-Za-z0-9_ .,>\-]{0,100}", re.ASCII)
 
 DTYPES = {
@@ -58,12 +53,15 @@ def _no_constant(word: str):
     raise ModelInvalid(f"{word} is not JSON")
 
 
-def loads(text: bytes) -> object:
-    """Strict JSON: no duplicate keys, no NaN.
+def loads(text: bytes | str) -> object:
+    """Strict JSON: no duplicate keys, no NaN, not too many values.
 
     :raises ModelInvalid: anything else
     """
     try:
+        text = text.decode() if isinstance(text, bytes) else text
+        if sum(map(text.count, ",[{")) > MAX_VALUES:
+            raise ModelInvalid(f"more than {MAX_VALUES} values in a header")
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise ModelInvalid(f"not valid JSON: {error}") from error
@@ -154,18 +152,10 @@ def encode_graph(graph: Graph) -> dict:
     return {"nodes": nodes, "modules": modules, "output": graph.output}
 
 
-def check_name(name: object, what: str) -> str:
-    """A dotted tensor name or module path."""
-    good = isinstance(name, str) and len(name) <= MAX_TENSOR_NAME
-    if not (good and TENSOR_NAME.fullmatch(name)):
-        raise ModelInvalid(f"{what} has a bad name {str(name)[:80]!r}")
-    return name
-
-
 def _decode_modules(document: object) -> dict[str, ModuleSpec]:
-    if not isinstance(document, dict) or len(document) > MAX_NODES:
+    if not isinstance(document, dict) or len(document) > MAX_MODULES:
         raise ModelInvalid("'modules' is no object, or has too many members")
-    specs = {}
+    specs, parts = {}, 0
     for path, row in document.items():
         check_name(path, "a module")
         if not isinstance(row, dict) or set(row) != {"type", "config"}:
@@ -175,6 +165,9 @@ def _decode_modules(document: object) -> dict[str, ModuleSpec]:
         config = {key: decode_value(value) for key, value in row["config"].items()}
         specs[path] = ModuleSpec(row["type"], config)
         check_spec(specs[path], path)
+        parts += MODULE_TYPES[specs[path].type].parts
+    if parts > MAX_MODULES:
+        raise ModelInvalid(f"the modules are made of more than {MAX_MODULES} parts")
     return specs
 
 
@@ -200,64 +193,6 @@ def _decode_node(row: object) -> Node:
         )
     except ModelInvalid as error:
         raise ModelInvalid(f"node '{name}': {error.detail}") from error
-
-
-def _check_writes(node: Node) -> None:
-    if not node.args or not isinstance(node.args[0], Ref):
-        raise ModelInvalid("works in place on something that is no earlier node")
-
-
-#: functions that are random, or write into weights, unless told not to: position and harmless
-#: value of the argument
-_HARMLESS = {
-    "functional.dropout": ("training", 2, False),
-    "functional.embedding": ("max_norm", 3, None),
-    "torchvision.shifted_window_attention": ("training", 12, False),
-    "functional.scaled_dot_product_attention": ("dropout_p", 4, 0.0),
-}
-
-
-def _check_harmless(node: Node) -> None:
-    if node.target in _HARMLESS:
-        key, at, harmless = _HARMLESS[node.target]
-        default = harmless if key == "dropout_p" else None
-        value = node.kwargs.get(key, node.args[at] if len(node.args) > at else default)
-        if isinstance(value, Ref) or value != harmless:
-            raise ModelInvalid(f"{key} must be {harmless}: equal samples give equal features")
-
-
-def check_operation(node: Node, modules) -> None:
-    """That a node's operation is in the tables and its arguments are of a kind it may have."""
-    for key in node.kwargs:
-        if not KEYWORD.fullmatch(key) or (
-            key in REFUSED_KEYWORDS and node.kwargs[key] is not None
-        ):
-            raise ModelInvalid(f"keyword '{key[:40]}' is not allowed")
-    if node.op == ir.MODULE:
-        spec = modules.get(node.target)
-        if spec is None:
-            raise ModelInvalid(f"module '{node.target}' is not one a file can hold")
-        if spec.config.get("inplace") is True:
-            _check_writes(node)
-    elif node.op == ir.ATTR:
-        check_name(node.target, "a tensor")
-    elif node.op in (ir.FUNCTION, ir.METHOD):
-        row = functions.row_of(node.op, node.target)
-        _check_harmless(node)
-        given = (*node.args, node.kwargs.get("device"))
-        if (node.target == "to" or "device" in node.kwargs) and any(
-            isinstance(arg, str) for arg in given
-        ):
-            raise ModelInvalid("a device may not be named")
-        if row.writes(node.args, node.kwargs):
-            _check_writes(node)
-        if node.target == "getattr":
-            good = len(node.args) == 2 and isinstance(node.args[0], Ref) and not node.kwargs
-            good = good and isinstance(node.args[1], str)
-            if not good or node.args[1] not in functions.ATTRIBUTES:
-                raise ModelInvalid("getattr may only read shape, ndim, dtype or device")
-    if node.op in (ir.INPUT, ir.ATTR) and (node.args or node.kwargs):
-        raise ModelInvalid("takes no arguments")
 
 
 def decode_graph(document: dict) -> Graph:
@@ -294,4 +229,5 @@ def decode_graph(document: dict) -> Graph:
     used = {node.target for node in nodes if node.op == ir.MODULE}
     if used != set(modules):
         raise ModelInvalid(f"modules never used: {', '.join(sorted(set(modules) - used)[:5])}")
+    check_held(nodes)
     return Graph(tuple(nodes), modules, output)

@@ -21,11 +21,11 @@ import torch
 
 from swift_hapi.graph import codec
 from swift_hapi.graph.allocator import own_memory
+from swift_hapi.graph.caps import MAX_HEADER, MAX_TENSORS
+from swift_hapi.graph.operations import check_name
 from swift_hapi.protocol.errors import ModelInvalid
 
 METADATA_KEY = "hapi"
-MAX_HEADER = 8 * 2**20
-MAX_TENSORS = 50_000
 #: of tensors in memory, as PyTorch does it: kernels, and so the last bits, depend on it
 _ALIGNMENT = 64
 
@@ -95,7 +95,7 @@ class _Reader:
 
 
 def _entry(name: str, row: object) -> tuple[int, int, str, tuple[int, ...]]:
-    codec.check_name(name, "a tensor")
+    check_name(name, "a tensor")
     if not isinstance(row, dict) or set(row) != {"dtype", "shape", "data_offsets"}:
         raise ModelInvalid(f"tensor '{name}': malformed header")
     dtype, shape, offsets = row["dtype"], row["shape"], row["data_offsets"]
@@ -144,7 +144,8 @@ def read(
     if not 2 <= length <= min(MAX_HEADER, size - 8):
         raise ModelInvalid(f"a header of {length} bytes is more than the file or limit allows")
     header = codec.loads(reader.read(length))
-    if not isinstance(header, dict) or len(header) > MAX_TENSORS:
+    # One member is no tensor.
+    if not isinstance(header, dict) or len(header) > MAX_TENSORS + 1:
         raise ModelInvalid("the header is no object, or names too many tensors")
     metadata = header.pop("__metadata__", None)
     if not isinstance(metadata, dict) or set(metadata) != {METADATA_KEY}:
@@ -172,7 +173,7 @@ def read(
         at += _aligned(end - begin)
         view = _bytes_of(tensor)
         reader.fill(view)
-        if tensor.dtype == torch.bool and tensor.numel() and max(view) > 1:
+        if tensor.dtype == torch.bool and tensor.view(torch.uint8).gt(1).any():
             raise ModelInvalid(f"tensor '{name}' holds a boolean that is neither 0 nor 1")
         tensors[name] = tensor
     return text, tensors, reader.sha256.hexdigest()

@@ -64,12 +64,10 @@ class Examined:
     """What two dry runs show of a graph.
 
     :param flops: of one sample through all of it
-    :param constant_bytes: of all tensors made from weights alone
     """
 
     cuts: tuple[Cut, ...]
     flops: float
-    constant_bytes: int
 
 
 def _check_growth(small: Mapping[str, object], large: Mapping[str, object]) -> None:
@@ -93,6 +91,9 @@ def _two_runs(
         check_numbers(model.graph, small.values, large.values)
         if small.trail != large.trail:
             raise ModelInvalid("how samples lie in a batch depends on how many they are")
+        same = len(small.squeezed) == len(large.squeezed)
+        if not same or BATCHES in zip(small.squeezed, large.squeezed, strict=True):
+            raise ModelInvalid("a dimension would be squeezed out of a batch of one sample")
     return small, large
 
 
@@ -132,7 +133,7 @@ def examine(
         smallest = min(smallest, size)
     if not cuts or cuts[-1].name != model.graph.output:
         raise ModelInvalid(f"output '{model.graph.output}' is not one float32 tensor per sample")
-    return Examined(tuple(cuts), first.flops / BATCHES[0], first.constant_bytes)
+    return Examined(tuple(cuts), first.flops / BATCHES[0])
 
 
 def find_cuts(model: MetaModel, input_shape: tuple[int, ...]) -> tuple[Cut, ...]:

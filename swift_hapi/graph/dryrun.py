@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from swift_hapi.graph import aliasing, functions, ir
-from swift_hapi.graph.caps import DEFAULT, Caps
+from swift_hapi.graph.caps import DEFAULT, MAX_ITEMS, MAX_SEQUENCE, Caps
 from swift_hapi.graph.ir import Graph, Node
 from swift_hapi.graph.isolation import Isolation
 from swift_hapi.graph.isolation_call import Place, mark
@@ -22,9 +22,11 @@ from swift_hapi.graph.watch import Watch
 from swift_hapi.protocol.errors import ModelInvalid
 
 MAX_INT = 2**62
-MAX_SEQUENCE = 4096
 _BATCH_NORM_ARGUMENTS = ("input", "running_mean", "running_var", "weight", "bias", "training")
 _TAKE_APART = frozenset({"unbind", "split", "chunk", "tensor_split"})
+#: what they call their second argument, the pieces' size or number
+_HOW = ("chunks", "sections", "indices", "indices_or_sections", "split_size",
+        "split_size_or_sections")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def _check_batch_statistics(node: Node, dependent: set[str]) -> None:
         raise ModelInvalid(f"node '{node.name}' uses batch statistics: samples would mix")
 
 
-def _check_arguments(node: Node, args: tuple) -> None:
+def _check_arguments(node: Node, args: tuple, kwargs: Mapping[str, object]) -> None:
     """Python's own operators can eat memory (``[0] * 10**9``, ``10**10**9``): only numbers,
     tensors and short tuples reach them."""
     if node.target in ("operator.getitem", "getattr"):
@@ -100,21 +102,42 @@ def _check_arguments(node: Node, args: tuple) -> None:
             raise ModelInvalid(f"node '{node.name}': arithmetic on a sequence")
         if node.target == "operator.pow" and not any(map(torch.is_tensor, args)):
             raise ModelInvalid(f"node '{node.name}': powers of plain numbers")
-    if node.target.rpartition(".")[2] in _TAKE_APART:
-        for arg in filter(torch.is_tensor, args[:1]):
-            if max(arg.shape, default=0) > MAX_SEQUENCE:
-                raise ModelInvalid(f"node '{node.name}' takes a very long tensor apart")
+    kind = node.target.rpartition(".")[2]
+    if kind in _TAKE_APART and _pieces(kind, args, kwargs) > MAX_SEQUENCE:
+        raise ModelInvalid(f"node '{node.name}' takes a tensor into too many pieces")
 
 
-def _check_result(node: Node, value: object) -> None:
+def _pieces(kind: str, args: tuple, kwargs: Mapping[str, object]) -> int:
+    """Into how many pieces a tensor is taken, or more: the length of its longest dimension, where
+    the call is written in an unusual way."""
+    tensors = [arg for arg in (*args, *kwargs.values()) if torch.is_tensor(arg)]
+    longest = max((max(tensor.shape, default=0) for tensor in tensors), default=0)
+    names = ("dim",) if kind == "unbind" else ("how", "dim")
+    given = dict(zip(names, args[1:], strict=False))
+    given |= {"how" if key in _HOW else key: value for key, value in kwargs.items()}
+    if len(tensors) != 1 or not args or args[0] is not tensors[0] or set(given) - set(names):
+        return longest
+    shape, how, dim = args[0].shape, given.get("how"), given.get("dim", 0)
+    if not isinstance(dim, int) or not -len(shape) <= dim < len(shape):
+        return longest
+    if isinstance(how, (tuple, list)):
+        return len(how) + 1
+    if not isinstance(how, int) or how < 1:
+        return shape[dim]
+    return -(-shape[dim] // how) if kind == "split" else how
+
+
+def _check_result(node: Node, value: object) -> int:
+    """:returns: how many items the value has, if it is a sequence"""
+    items = 0
     if isinstance(value, int):
         if abs(value) > MAX_INT:
             raise ModelInvalid(f"node '{node.name}' makes a huge integer")
     elif isinstance(value, (tuple, list)):
         if len(value) > MAX_SEQUENCE:
             raise ModelInvalid(f"node '{node.name}' makes a huge sequence")
-        for item in value:
-            _check_result(node, item)
+        items = len(value) + sum(_check_result(node, item) for item in value)
+    return items
 
 
 @dataclass(frozen=True)
@@ -123,14 +146,15 @@ class DryRun:
 
     :param values: of all nodes
     :param flops: of the whole batch
-    :param constant_bytes: of all tensors made from weights alone
     :param trail: where samples lay on the way, if that was followed
+    :param squeezed: sizes of the dimensions that would have been dropped, had they been 1; if
+        samples were followed
     """
 
     values: dict[str, object]
     flops: float
-    constant_bytes: int
     trail: list[tuple] | None
+    squeezed: list[int] | None
 
 
 def _mark_weights(model: MetaModel) -> None:
@@ -169,6 +193,7 @@ def dry_run(
     resolve = resolver(model)
     values: dict[str, object] = {}
     dependent = ir.input_dependent(model.graph.nodes, model.graph.input)
+    items = 0
     # Functions that make a tensor without saying where must not make it in real memory.
     with torch.no_grad(), torch.device("meta"), watch:
         for node in model.graph.nodes:
@@ -182,8 +207,9 @@ def dry_run(
                 lookup = lambda ref: values[ref.name]  # noqa: E731
                 args = ir.map_refs(node.args, lookup)
                 kwargs = {key: ir.map_refs(arg, lookup) for key, arg in node.kwargs.items()}
-                _check_arguments(node, args)
+                _check_arguments(node, args, kwargs)
                 try:
+                    watch.check_time()
                     value = resolve(node)(*args, **kwargs)
                 except ModelInvalid as error:
                     raise ModelInvalid(f"node '{node.name}': {error.detail}") from error
@@ -192,9 +218,11 @@ def dry_run(
                         f"node '{node.name}' does not run on input "
                         f"{'x'.join(map(str, input_shape))}: {str(error)[:200]}"
                     ) from error
-            _check_result(node, value)
+            items += _check_result(node, value)
+            if items > MAX_ITEMS:
+                raise ModelInvalid(f"node '{node.name}': sequences have too many items in all")
             values[node.name] = value
             if on_node is not None:
                 on_node(node, value)
-    trail = isolation.trail if isolation else None
-    return DryRun(values, watch.flops, watch.constant_bytes, trail)
+    trail, squeezed = (isolation.trail, isolation.squeezed) if isolation else (None, None)
+    return DryRun(values, watch.flops, trail, squeezed)

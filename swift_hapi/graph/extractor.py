@@ -21,13 +21,14 @@ from torch import nn
 
 from swift_hapi.graph import codec, container, ir
 from swift_hapi.graph import cuts as cuts_
-from swift_hapi.graph.caps import DEFAULT, Caps
+from swift_hapi.graph.caps import DEFAULT, MAX_TENSORS, Caps
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.dryrun import MetaModel, check_writes
 from swift_hapi.graph.functions import row_of
 from swift_hapi.graph.ids import ids_below
 from swift_hapi.graph.ir import Graph
 from swift_hapi.graph.modules import bind, build, parameter
+from swift_hapi.graph.operations import check_name
 from swift_hapi.graph.program import Program
 from swift_hapi.protocol.errors import ModelInvalid
 
@@ -75,10 +76,8 @@ class Extractor:
         #: names of the nodes that depend on the input; all others are constants
         self.dependent = ir.input_dependent(graph.nodes, graph.input)
         self.meta = _meta_model(graph, self.tensors, dtype)
-        self._caps = caps
-        examined = cuts_.examine(self.meta, self.input_shape, caps)
-        if examined.constant_bytes > caps.constant_bytes + 8 * _weight_bytes(self.tensors):
-            raise ModelInvalid("too much memory is needed for what is made of weights alone")
+        self._caps = caps.with_weights(_weight_bytes(self.tensors))
+        examined = cuts_.examine(self.meta, self.input_shape, self._caps)
         self.cuts: tuple[Cut, ...] = examined.cuts
         #: operations of one sample through all of it
         self.flops = examined.flops
@@ -86,7 +85,7 @@ class Extractor:
 
     def _bind(self) -> None:
         self.modules: dict[str, nn.Module] = {
-            path: bind(spec, path, self.tensors) for path, spec in self.graph.modules.items()
+            path: bind(module, path, self.tensors) for path, module in self.meta.modules.items()
         }
         self.known = _evaluate_constants(self)
         #: memory layout of the tensor at each cut; found when the first tail is made
@@ -295,7 +294,7 @@ def load_extractor(source: str | os.PathLike | bytes, caps: Caps = DEFAULT) -> E
         with open(source, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             text, tensors, digest = container.read(file, size, caps.parameter_bytes)
-    document = codec.loads(text.encode())
+    document = codec.loads(text)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ModelInvalid("this is no extractor file")
     version = document.get("version")
@@ -328,11 +327,11 @@ def load_extractor(source: str | os.PathLike | bytes, caps: Caps = DEFAULT) -> E
 
 
 def _untie(tensors: dict[str, torch.Tensor], ties: object) -> dict[str, torch.Tensor]:
-    if not isinstance(ties, dict) or len(ties) > container.MAX_TENSORS:
-        raise ModelInvalid("'ties' must be an object")
+    if not isinstance(ties, dict) or len(ties) + len(tensors) > MAX_TENSORS:
+        raise ModelInvalid("'ties' must be an object, and not name too many tensors")
     whole = dict(tensors)
     for alias, name in ties.items():
-        codec.check_name(alias, "a tensor")
+        check_name(alias, "a tensor")
         if alias in whole or not isinstance(name, str) or name not in tensors:
             raise ModelInvalid(f"tensor '{alias}' is tied to nothing, or exists twice")
         whole[alias] = tensors[name]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch.utils.flop_counter import FlopCounterMode
 
 from swift_hapi.graph import ir
+from swift_hapi.graph.caps import UNLIMITED
 from swift_hapi.graph.dryrun import dry_run
 from swift_hapi.graph.extractor import Extractor
 
@@ -28,7 +29,8 @@ def flops_per_sample(
             total = counter.get_total_flops()
             own[node.name], so_far = total - so_far, total
 
-        dry_run(extractor.meta, input_shape or extractor.input_shape, 1, on_node=note)
+        shape = input_shape or extractor.input_shape
+        dry_run(extractor.meta, shape, 1, caps=UNLIMITED, on_node=note)
     heads = {}
     for cut in extractor.cuts:
         needed = ir.slice_to(extractor.graph.nodes, cut.name)

@@ -28,12 +28,15 @@ class Isolation:
     """Follows one run with batches of ``batch`` samples.
 
     ``trail`` lists, for every operation on samples, where they lie and in how many rows each: it
-    must be the same for another batch size.
+    must be the same for another batch size. ``squeezed`` has the sizes of all dimensions that a
+    squeeze would drop if they were 1: none of them may grow with the batch, or one sample alone
+    would have another shape than among others.
     """
 
     def __init__(self, batch: int):
         self.batch = batch
         self.trail: list[tuple] = []
+        self.squeezed: list[int] = []
 
     def before(self, op, args: tuple) -> None:
         """Look at what :meth:`follow` will not see any more: an operation that changes the shape
@@ -41,7 +44,10 @@ class Isolation:
 
         :raises ModelInvalid: more than that
         """
-        if op.overloadpacket.__name__ != "as_strided_":
+        name = op.overloadpacket.__name__
+        if name in ("squeeze", "squeeze_"):
+            self.squeezed += _squeezed(*args)
+        if name != "as_strided_":
             return
         x, size, stride, *offset = args
         known = zip(x.shape, x.stride(), stride, strict=True)
@@ -75,6 +81,12 @@ class Isolation:
                 before = math.prod(out.shape[: place.dim])
                 self.trail.append((name, *place, out.shape[place.dim] // rows, before))
             mark(out, place)
+
+
+def _squeezed(x: torch.Tensor, dims=None) -> list[int]:
+    """Sizes of the dimensions that are to be squeezed out."""
+    dims = range(x.dim()) if dims is None else [dims] if isinstance(dims, int) else dims
+    return [x.shape[dim] for dim in dims if -x.dim() <= dim < x.dim()]
 
 
 def _tensors(value):

@@ -7,7 +7,7 @@ written as ``Identity``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -69,11 +69,13 @@ class ModuleType:
     """A row of the table.
 
     :param fresh: the output never shares memory with the input (unless ``inplace`` is set)
+    :param parts: as how many modules it counts: what it takes to make one
     """
 
     cls: type[nn.Module]
     fields: dict[str, Field]
     fresh: bool = True
+    parts: int = 1
 
 
 def _activation(layer: nn.TransformerEncoderLayer) -> str | None:
@@ -211,6 +213,7 @@ MODULE_TYPES: dict[str, ModuleType] = {
             "vdim": Field(_is_int),
             "batch_first": Field(_is_bool),
         },
+        parts=10,
     ),
     "TransformerEncoderLayer": ModuleType(
         nn.TransformerEncoderLayer,
@@ -224,6 +227,7 @@ MODULE_TYPES: dict[str, ModuleType] = {
             "norm_first": Field(_is_bool),
             "bias": Field(_is_bool, lambda module: module.linear1.bias is not None),
         },
+        parts=25,
     ),
     "ReLU": ModuleType(nn.ReLU, _INPLACE),
     "ReLU6": ModuleType(nn.ReLU6, _INPLACE),
@@ -418,15 +422,20 @@ def parameter(tensor: torch.Tensor) -> nn.Parameter:
     return nn.Parameter(tensor, requires_grad=tensor.is_floating_point())
 
 
-def bind(spec: ModuleSpec, path: str, tensors: dict[str, torch.Tensor]) -> nn.Module:
-    """The module of ``spec`` with the tensors ``<path>.<name>`` as its weights, not copied."""
-    module = build(spec, path)
-    for owner_path, owner in module.named_modules():
-        prefix = ".".join(part for part in (path, owner_path) if part) + "."
-        for name, old in owner._parameters.items():
-            if old is not None:
-                owner._parameters[name] = parameter(tensors[prefix + name])
-        for name, old in owner._buffers.items():
-            if old is not None:
-                owner._buffers[name] = tensors[prefix + name]
-    return module
+def bind(module: nn.Module, path: str, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
+    """A twin of ``module`` (as :func:`build` makes it) with the tensors ``<path>.<name>`` as its
+    weights, not copied."""
+    twin = object.__new__(type(module))
+    twin.__dict__.update(module.__dict__)
+    twin.__dict__["_parameters"] = {
+        name: None if old is None else parameter(tensors[f"{path}.{name}"])
+        for name, old in module._parameters.items()
+    }
+    twin.__dict__["_buffers"] = {
+        name: None if old is None else tensors[f"{path}.{name}"]
+        for name, old in module._buffers.items()
+    }
+    twin.__dict__["_modules"] = {
+        name: bind(part, f"{path}.{name}", tensors) for name, part in module._modules.items()
+    }
+    return twin

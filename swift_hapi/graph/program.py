@@ -78,7 +78,7 @@ class Program:
         known: Mapping[str, object] | None = None,
     ):
         needed = {name for node in nodes for name in node.refs()} | {output}
-        known = {name: value for name, value in (known or {}).items() if name in needed}
+        known = {name: known[name] for name in needed if name in known} if known else {}
         slots: dict[str, int] = {source: 0}
         for name in (*known, *(node.name for node in nodes)):
             slots.setdefault(name, len(slots))

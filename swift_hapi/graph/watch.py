@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from swift_hapi.graph.caps import Caps
+from swift_hapi.graph.caps import MAX_HANDLED, MAX_RANK, Caps
 from swift_hapi.graph.isolation import Isolation
 from swift_hapi.protocol.errors import ModelInvalid
 
@@ -21,8 +22,8 @@ class Watch(TorchDispatchMode):
     :param batch: samples in the run; limits are per sample
     :param isolation: follows the samples of the batch, if it is to be shown that they stay apart
 
-    ``flops`` and ``made`` count from the start; ``constant_flops`` and ``constant_bytes`` only
-    while ``constant`` is set.
+    ``flops``, ``made`` and ``handled`` count from the start; ``constant_flops`` and
+    ``constant_bytes`` only while ``constant`` is set.
     """
 
     def __init__(self, batch: int, caps: Caps, isolation: Isolation | None = None):
@@ -32,6 +33,8 @@ class Watch(TorchDispatchMode):
         self._isolation = isolation
         self.constant = False
         self.made = 0
+        self.handled = 0
+        self._until = time.thread_time() + caps.seconds
         self.flops = 0
         self.constant_flops = 0
         self.constant_bytes = 0
@@ -47,10 +50,21 @@ class Watch(TorchDispatchMode):
             self._isolation.follow(func, args, kwargs, outputs)
         return out
 
+    def check_time(self) -> None:
+        """:raises ModelInvalid: the run has taken too long already"""
+        if time.thread_time() > self._until:
+            raise ModelInvalid("it takes too long to find its shapes")
+
     def _count(self, func, args, kwargs, out, outputs) -> None:
+        self.check_time()
         caps = self._caps
         limit = caps.tensor_bytes * self._batch
+        self.handled += len(outputs) + sum(map(_tensors_in, (*args, *kwargs.values())))
+        if self.handled > MAX_HANDLED:
+            raise ModelInvalid(f"operations take and give more than {MAX_HANDLED} tensors")
         for tensor in outputs:
+            if tensor.dim() > MAX_RANK:
+                raise ModelInvalid(f"a tensor of more than {MAX_RANK} dimensions")
             if tensor.nbytes > limit:
                 raise ModelInvalid(
                     f"a tensor of shape {list(tensor.shape)}, more than {limit} bytes"
@@ -64,10 +78,20 @@ class Watch(TorchDispatchMode):
             self.constant_bytes += sum(tensor.nbytes for tensor in outputs)
             if self.constant_flops > caps.constant_flops:
                 raise ModelInvalid("too much is computed from weights alone")
+            if self.constant_bytes > caps.constant_bytes:
+                raise ModelInvalid(
+                    "too much memory is needed for what is made of weights alone"
+                )
         else:
             self.flops += work
             if self.flops > caps.flops * self._batch:
                 raise ModelInvalid(f"more than {caps.flops:.3g} operations per sample")
+
+
+def _tensors_in(value) -> int:
+    if isinstance(value, (tuple, list)):
+        return sum(map(_tensors_in, value))
+    return int(torch.is_tensor(value))
 
 
 def _flat(value):

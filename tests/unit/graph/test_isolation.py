@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from benchmarks.building import X, call, file
+from swift_hapi.graph.extractor import load_extractor
 from swift_hapi.graph.interpreter import Head
 from swift_hapi.graph.split import make_extractor
 from swift_hapi.protocol.errors import ModelInvalid
@@ -175,6 +177,41 @@ LATE = {
 def test_numbers_that_could_tell_large_batches_are_refused(case):
     with pytest.raises(ModelInvalid, match="in proportion|mix the samples"):
         extractor_of(LATE[case])
+
+
+#: the same for batches of two and three, but a single sample would lose its dimension
+ALONE = {
+    "squeeze": lambda m, x: x.mean((1, 2, 3), keepdim=True).squeeze(),
+    "squeeze of the batch": lambda m, x: x.squeeze(0),
+    "squeeze of several": lambda m, x: x.mean(1, keepdim=True).squeeze((0, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_a_single_sample_has_the_shape_it_has_among_others(case):
+    with pytest.raises(ModelInvalid, match="batch of one|in proportion"):
+        extractor_of(ALONE[case])
+
+
+def test_nor_may_a_shape_come_from_what_has_no_samples():
+    nodes = [
+        call("n", "method", "size", X, 0),
+        call("zeros", "function", "torch.zeros", {"tuple": [{"ref": "n"}, 1, 96]}),
+        call("squeezed", "method", "squeeze", {"ref": "zeros"}, 0),
+        call("shape", "function", "getattr", {"ref": "squeezed"}, "shape"),
+        call("end", "method", "reshape", X, {"ref": "shape"}),
+    ]
+    with pytest.raises(ModelInvalid, match="batch of one"):
+        load_extractor(file(nodes, "end", shape=SHAPE))
+
+
+def test_squeezes_within_a_sample_are_fine():
+    extractor = extractor_of(
+        lambda m, x: x.mean((2, 3), keepdim=True).squeeze(-1).squeeze(-1).reshape(-1, 2, 1, 3)
+        .squeeze((2, 3))
+    )
+    head = Head(extractor, extractor.cuts[-1])
+    assert [head(torch.randn(n, *SHAPE)).shape for n in (1, 4)] == [(1, 2, 3), (4, 2, 3)]
 
 
 def test_another_input_shape_is_followed_anew():
