@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from hapi_compute.cli import exit_codes, options
+from hapi_compute.cli import config_file, exit_codes, options
 from hapi_compute.cli.predict import add_common
 
 HELP = "measure a trained model on a labelled container"
@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Top-1, top-5, loss, and which classes are taken for which."
     add_common(parser)
     options.add_scan(parser)
+    config_file.add_config(parser)
     options.add_json(parser)
     options.add_auth(parser)
 

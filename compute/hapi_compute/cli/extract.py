@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hapi_compute.cli import exit_codes, options
+from hapi_compute.cli import config_file, exit_codes, options
 from hapi_compute.cli.model_options import WEIGHTS_HELP
 
 HELP = "write the features of a whole dataset to a file"
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--restart", action="store_true", help="begin anew, whatever an earlier run has left"
     )
     options.add_scan(parser)
+    config_file.add_config(parser)
     options.add_json(parser)
     options.add_auth(parser)
 

@@ -62,13 +62,27 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+def _under_flags(parser: argparse.ArgumentParser, command: str, argv: list[str]) -> None:
+    """Let the file of ``--config``, if any, speak for options that ``argv`` leaves out."""
+    chosen = parser._subparsers._group_actions[0].choices[command]
+    if "--config" not in chosen._option_string_actions:
+        return
+    from hapi_compute.cli import config_file
+
+    path = config_file.config_path(argv)
+    if path is not None:
+        config_file.apply(chosen, path)
+
+
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     command = next((word for word in argv if not word.startswith("-")), None)
-    args = build_parser(command if command in COMMANDS else None).parse_args(argv)
-    module = importlib.import_module(COMMANDS[args.command][0])
+    parser = build_parser(command if command in COMMANDS else None)
     try:
-        return module.run(args)
+        if command in COMMANDS:
+            _under_flags(parser, command, argv)
+        args = parser.parse_args(argv)
+        return importlib.import_module(COMMANDS[command][0]).run(args)
     except KeyboardInterrupt:
         print("hapi: interrupted", file=sys.stderr)
         return exit_codes.INTERRUPTED
@@ -77,9 +91,9 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.FAILED
     except (HapiError, OSError, ValueError) as error:
-        if args.verbose:
+        if {"-v", "--verbose"} & set(argv):
             traceback.print_exc()
-        print(f"hapi {args.command}: {error}", file=sys.stderr)
+        print(f"hapi {command}: {error}", file=sys.stderr)
         return exit_codes.USAGE if isinstance(error, ValueError) else exit_codes.FAILED
 
 

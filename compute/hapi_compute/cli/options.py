@@ -12,13 +12,21 @@ from pathlib import Path
 
 
 def add_auth(parser: argparse.ArgumentParser) -> None:
-    """``--auth-url --user --key --storage-url``, with ``ST_AUTH ST_USER ST_KEY`` behind them."""
+    """``--auth-url --user --key``, with ``ST_AUTH ST_USER ST_KEY`` behind them, or ``--os-cloud``,
+    with ``OS_*`` behind it."""
     group = parser.add_argument_group("store")
     group.add_argument("--auth-url", metavar="URL", help="auth v1 URL (default: $ST_AUTH)")
     group.add_argument("--user", metavar="USER", help="account:user (default: $ST_USER)")
     group.add_argument("--key", metavar="KEY", help="secret key (default: $ST_KEY)")
     group.add_argument(
+        "--os-cloud", metavar="NAME",
+        help="Keystone: cloud of clouds.yaml (default: $OS_CLOUD, or else other OS_* variables)",
+    )  # fmt: skip
+    group.add_argument(
         "--storage-url", metavar="URL", help="work in this account instead of the user's own"
+    )
+    group.add_argument(
+        "--cacert", metavar="FILE", help="CAs to trust (default: $OS_CACERT, or the system's)"
     )
 
 
@@ -27,15 +35,36 @@ def client(args: argparse.Namespace):
 
     :raises ValueError: an option is missing
     """
-    from hapi_compute.store.auth import Credentials
     from hapi_compute.store.client import SwiftClient
 
-    values = {}
-    for name, variable in (("auth_url", "ST_AUTH"), ("user", "ST_USER"), ("key", "ST_KEY")):
-        values[name] = getattr(args, name) or os.environ.get(variable, "")
+    return SwiftClient(login(args))
+
+
+def login(args: argparse.Namespace):
+    """:class:`~hapi_compute.store.auth.Credentials`, or
+    :class:`~hapi_compute.store.keystone.KeystoneLogin` where ``--os-cloud`` is given, or where
+    neither an option nor a variable speaks of auth v1 and some ``OS_*`` speaks of Keystone.
+
+    :raises ValueError: an option is missing
+    """
+    v1 = (("auth_url", "ST_AUTH"), ("user", "ST_USER"), ("key", "ST_KEY"))
+    values = {name: getattr(args, name) or os.environ.get(env, "") for name, env in v1}
+    cacert = args.cacert or os.environ.get("OS_CACERT") or None
+    if cacert is not None and not Path(cacert).exists():
+        raise ValueError(f"cacert={cacert!r}: there is no such file")
+    keystone = any(os.environ.get(name) for name in ("OS_CLOUD", "OS_AUTH_URL"))
+    if args.os_cloud is not None or (keystone and not any(values.values())):
+        from hapi_compute.store.keystone import KeystoneLogin
+
+        cloud = args.os_cloud or os.environ.get("OS_CLOUD") or None
+        return KeystoneLogin(cloud, args.storage_url, cacert)
+    from hapi_compute.store.auth import Credentials
+
+    for name, env in v1:
         if not values[name]:
-            raise ValueError(f"give --{name.replace('_', '-')} or set {variable}")
-    return SwiftClient(Credentials(**values, storage_url=args.storage_url))
+            hint = "; for Keystone --os-cloud, or set OS_*" if not any(values.values()) else ""
+            raise ValueError(f"give --{name.replace('_', '-')} or set {env}{hint}")
+    return Credentials(**values, storage_url=args.storage_url, cacert=cacert)
 
 
 def swift_url(text: str) -> str:

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from hapi_compute.cli import exit_codes, options
+from hapi_compute.cli import config_file, exit_codes, options
 
 HELP = "label everything in a container with a trained model"
 
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--out", metavar="FILE", help="file to write (default: stdout)")
     options.add_scan(parser)
+    config_file.add_config(parser)
     options.add_json(parser)
     options.add_auth(parser)
 

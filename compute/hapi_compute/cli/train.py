@@ -7,13 +7,14 @@ import dataclasses
 import os
 import sys
 
-from hapi_compute.cli import exit_codes, options
+from hapi_compute.cli import config_file, exit_codes, options
 
 HELP = "fine-tune a pretrained model on images in Swift"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_arguments(parser)
+    config_file.add_config(parser)
     options.add_json(parser)
     options.add_auth(parser)
 

@@ -1,11 +1,15 @@
-"""Auth v1 (tempauth, swauth): user and key against a token and a storage URL."""
+"""Tokens: kept, renewed in time, forgotten when refused. And auth v1 (tempauth, swauth): user and
+key against a token and a storage URL. For Keystone see :mod:`hapi_compute.store.keystone`.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import requests
 
@@ -22,12 +26,14 @@ class Credentials:
     """Who we are; the key never shows in a ``repr``.
 
     :param storage_url: account to work in, when it is not the user's own
+    :param cacert: file of the CAs to trust in place of the usual ones
     """
 
     auth_url: str
     user: str
     key: str = field(repr=False)
     storage_url: str | None = None
+    cacert: str | None = None
 
     def __post_init__(self):
         for name in ("auth_url", "user", "key"):
@@ -37,6 +43,16 @@ class Credentials:
             url = getattr(self, name)
             if url and not url.startswith(("http://", "https://")):
                 raise ValueError(f"{name} {url!r}: want http://... or https://...")
+
+
+    @property
+    def verify(self) -> bool | str:
+        """How https servers are verified, as ``requests`` takes it."""
+        return True if self.cacert is None else self.cacert
+
+    def authenticator(self, retrier: Retrier) -> AuthV1:
+        """What gets tokens for these credentials."""
+        return AuthV1(self, retrier)
 
 
 @dataclass(frozen=True)
@@ -51,21 +67,30 @@ class Grant:
     expires: float
 
 
-class AuthV1:
+class Login(Protocol):
+    """Credentials of whatever kind, as the client uses them; a frozen dataclass that can be
+    pickled and does not show its secrets."""
+
+    storage_url: str | None
+
+    @property
+    def verify(self) -> bool | str: ...
+
+    def authenticator(self, retrier: Retrier) -> Authenticator: ...
+
+
+class Authenticator:
     """Keeps a valid token. Safe to use from many threads."""
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        retrier: Retrier,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self.credentials = credentials
+    def __init__(self, retrier: Retrier, *, clock: Callable[[], float] = time.monotonic):
         self._retrier = retrier
         self._clock = clock
         self._lock = threading.Lock()
         self._grant: Grant | None = None
+
+    def _ask(self) -> Grant:
+        """A fresh grant."""
+        raise NotImplementedError
 
     def grant(self) -> Grant:
         """The current grant, asked for anew when there is none or it is about to expire.
@@ -84,13 +109,30 @@ class AuthV1:
             if self._grant is grant:
                 self._grant = None
 
+
+class AuthV1(Authenticator):
+    """Asks an auth v1 service."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        retrier: Retrier,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        super().__init__(retrier, clock=clock)
+        self.credentials = credentials
+
     def _ask(self) -> Grant:
         who = f"auth as {self.credentials.user} at {self.credentials.auth_url}"
         headers = {"X-Auth-User": self.credentials.user, "X-Auth-Key": self.credentials.key}
         try:
             answer = requests.get(
-                self.credentials.auth_url, headers=headers, timeout=_TIMEOUT, allow_redirects=False
-            )
+                self.credentials.auth_url, headers=headers, timeout=_TIMEOUT,
+                allow_redirects=False, verify=self.credentials.verify,
+            )  # fmt: skip
+        except requests.exceptions.SSLError as error:
+            raise StoreError(f"{who}: {tls_reason(error)}") from None
         except requests.RequestException as error:
             raise Unreachable(f"{who}: {type(error).__name__}") from None
         if answer.status_code in (401, 403):
@@ -109,4 +151,16 @@ def _life(headers) -> float:
         seconds = float(headers.get("X-Auth-Token-Expires", ""))
     except ValueError:
         return float("inf")  # Not told: a 401 will say when.
+    return usable(seconds)
+
+
+def usable(seconds: float) -> float:
+    """For how long a token that lives ``seconds`` is used."""
     return seconds - min(_MARGIN, seconds / 10)
+
+
+def tls_reason(error: Exception) -> str:
+    """Why a server could not be verified; trying again would not help."""
+    found = re.search(r"certificate verify failed: ([^(\[]*)", str(error))
+    why = found.group(1).strip() if found else "no TLS connection could be made"
+    return f"{why} (--cacert names a CA to trust)"

@@ -14,7 +14,7 @@ from hapi_compute.store.answer import (
     check_etag,
     success_or_error,
 )
-from hapi_compute.store.auth import AuthV1, Credentials, Grant
+from hapi_compute.store.auth import Grant, Login
 from hapi_compute.store.counters import Counters
 from hapi_compute.store.errors import Corrupted, NotFound, StoreError
 from hapi_compute.store.names import object_path
@@ -53,7 +53,7 @@ class SwiftClient:
 
     def __init__(
         self,
-        credentials: Credentials,
+        credentials: Login,
         *,
         policy: RetryPolicy | None = None,
         retrier: Retrier | None = None,
@@ -66,8 +66,8 @@ class SwiftClient:
         self.occupancy = occupancy or Occupancy()
         self.retrier = retrier or Retrier(policy or RetryPolicy())
         self._timeout = timeout
-        self._auth = AuthV1(credentials, self.retrier)
-        self._transport = Transport(self.counters, self.occupancy, timeout)
+        self._auth = credentials.authenticator(self.retrier)
+        self._transport = Transport(self.counters, self.occupancy, timeout, credentials.verify)
 
     def __repr__(self) -> str:
         return f"SwiftClient({self.credentials!r})"

@@ -16,6 +16,7 @@ import requests
 import urllib3
 
 from hapi_compute.store.answer import Answer, check_length
+from hapi_compute.store.auth import tls_reason
 from hapi_compute.store.counters import Counters
 from hapi_compute.store.errors import StoreError, Unreachable
 from hapi_compute.store.occupancy import NETWORK, STORAGE, Occupancy
@@ -27,14 +28,22 @@ MAX_BODY = 5 << 30
 
 
 class Transport:
-    """Sends requests. Safe to use from many threads and after ``fork``."""
+    """Sends requests. Safe to use from many threads and after ``fork``.
+
+    :param verify: of https: a file of CAs to trust, or True for the usual ones
+    """
 
     def __init__(
-        self, counters: Counters, occupancy: Occupancy, timeout: tuple[float, float] = TIMEOUT
+        self,
+        counters: Counters,
+        occupancy: Occupancy,
+        timeout: tuple[float, float] = TIMEOUT,
+        verify: bool | str = True,
     ):
         self._counters = counters
         self._occupancy = occupancy
         self._timeout = timeout
+        self._verify = verify
         self._local = threading.local()
 
     def _session(self) -> requests.Session:
@@ -59,6 +68,7 @@ class Transport:
         """Whatever the server answers, error statuses included.
 
         :raises Unreachable: no answer, or one that breaks off
+        :raises StoreError: the server's certificate is none to trust
         :raises Corrupted: the body is shorter or longer than promised
         """
         session = self._session()
@@ -70,7 +80,7 @@ class Transport:
             prepared = session.prepare_request(requests.Request(method, url, sent, data=body))
             # requests removes "//" and dot segments, which are part of a name in Swift.
             prepared.url = url
-            settings = session.merge_environment_settings(url, {}, True, None, None)
+            settings = session.merge_environment_settings(url, {}, True, self._verify, None)
             started = time.perf_counter()
             with self._occupancy.busy(STORAGE):
                 response = session.send(
@@ -81,6 +91,9 @@ class Transport:
                 content = _read(response, what)
             times = (started, first, time.perf_counter())
             answer = Answer(response.status_code, response.headers, content, times)
+        except requests.exceptions.SSLError as error:
+            self._counters.add(requests=1)
+            raise StoreError(f"{what}: {tls_reason(error)}") from None
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             self._counters.add(requests=1)
             raise Unreachable(f"{what}: {_cause(error)}") from None

@@ -10,6 +10,8 @@ import pytest
 
 from hapi_compute.cli import options
 from hapi_compute.cli.main import build_parser, main
+from hapi_compute.store.auth import Credentials
+from hapi_compute.store.keystone import KeystoneLogin
 from hapi_compute.train.config import TrainConfig
 
 
@@ -80,3 +82,41 @@ def test_help_does_not_import_torch():
         "sys.exit('torch' in sys.modules or 'requests' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_keystone_where_nothing_speaks_of_auth_v1(monkeypatch, tmp_path):
+    for name in ("ST_AUTH", "ST_USER", "ST_KEY", "OS_CLOUD", "OS_CACERT"):
+        monkeypatch.delenv(name, raising=False)
+    args = parse("ls")
+    monkeypatch.delenv("OS_AUTH_URL", raising=False)
+    with pytest.raises(ValueError, match="give --auth-url or set ST_AUTH; for Keystone"):
+        options.login(args)
+    monkeypatch.setenv("OS_AUTH_URL", "http://k/v3")
+    assert options.login(args) == KeystoneLogin()
+    monkeypatch.setenv("OS_CLOUD", "mine")
+    assert options.login(args) == KeystoneLogin("mine")
+    assert options.login(parse("ls", "--os-cloud", "other")).cloud == "other"
+    for name, value in (("AUTH", "http://a"), ("USER", "u"), ("KEY", "k")):
+        monkeypatch.setenv(f"ST_{name}", value)
+    assert options.login(args) == Credentials("http://a", "u", "k")
+    assert options.login(parse("ls", "--os-cloud", "other")).cloud == "other"
+
+
+def test_cas(monkeypatch, tmp_path):
+    argv = ["ls", "--auth-url", "https://a", "--user", "u", "--key", "k"]
+    monkeypatch.delenv("OS_CACERT", raising=False)
+    assert options.login(parse(*argv)).verify is True
+    with pytest.raises(ValueError, match="cacert='/none': there is no such file"):
+        options.login(parse(*argv, "--cacert", "/none"))
+    path = tmp_path / "ca.pem"
+    path.write_text("")
+    monkeypatch.setenv("OS_CACERT", str(path))
+    assert options.login(parse(*argv)).verify == str(path)
+
+
+def test_names_on_a_terminal():
+    assert options.printable("a\nb\t\U0001f600ä\ud800\x1b[1m") == r"a\nb\t😀ä\ud800\x1b[1m"
+
+
+def test_containers_by_name_or_url():
+    assert options.swift_url("c/p") == options.swift_url("swift://c/p") == "swift://c/p"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 import threading
 import time
 from collections import Counter
@@ -26,11 +27,15 @@ class Stored:
 
 @dataclass
 class MemorySwift:
-    """``seen`` counts requests by (method, path without query)."""
+    """``seen`` counts requests by (method, path without query).
+
+    :param tls: speak https
+    """
 
     listing_limit: int = 10_000
     token_life: float = 3600.0
     containers: dict[str, dict[str, Stored]] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     def __post_init__(self):
         self.seen: Counter = Counter()
@@ -40,7 +45,10 @@ class MemorySwift:
         self.lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if self.tls is not None:
+            self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
+        scheme = "http" if self.tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
 
