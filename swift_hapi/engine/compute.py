@@ -19,11 +19,12 @@ from swift_hapi.engine.buffers import Scratch
 from swift_hapi.engine.device import AllocationFailed, Device
 from swift_hapi.engine.job import Job
 from swift_hapi.engine.workers import Workers, call
-from swift_hapi.graph.failures import is_allocation_failure
+from swift_hapi.graph.failures import Abandoned, is_allocation_failure
 from swift_hapi.protocol.errors import HapiError, ModelInvalid, UndecodableSample
 from swift_hapi.samples.decode import decode_sample
 
-Head = Callable[[torch.Tensor], torch.Tensor]
+#: from a batch, and a function that says when to give up
+Head = Callable[[torch.Tensor, Callable[[], bool]], torch.Tensor]
 #: images are decoded into the layout in which the network wants them, height, width, channels
 _IMAGE = 3
 #: what a network raises that runs on meta tensors, but not on these samples
@@ -134,16 +135,25 @@ def _scatter(result: torch.Tensor | np.ndarray, slots: Sequence[Slot]) -> None:
 def _infer(
     device: Device, head: Head | None, batch: np.ndarray, slots: Sequence[Slot], sample_bytes: int
 ) -> tuple[float, float]:
-    """Run the head; the only place where the engine runs a network.
+    """Run the head; the only place where the engine runs a network. It is given up, and its
+    memory free, soon after the last request has left.
 
     :returns: seconds, and seconds of this thread's CPU
     """
     began, cpu = time.perf_counter(), time.thread_time()
+    jobs = tuple({id(slot.job): slot.job for slot in slots}.values())
+
+    def unwanted() -> bool:
+        return all(job.over for job in jobs)
+
     if head is None:
         _scatter(batch, slots)
     else:
+        size = sample_bytes * len(batch)
         try:
-            result = device.run(head, torch.from_numpy(batch), sample_bytes * len(batch))
+            result = device.run(head, torch.from_numpy(batch), size, unwanted)
+        except Abandoned:
+            return time.perf_counter() - began, time.thread_time() - cpu
         except _MODEL_FAULTS as error:
             if is_allocation_failure(error):
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 
 import torch
 
@@ -62,17 +63,24 @@ class Device:
                 raise AllocationFailed(str(error)) from error
             raise
 
-    def run(self, head, batch: torch.Tensor, activation_bytes: int = 0) -> torch.Tensor:
-        """``head(batch)``, from host memory to host memory. Blocking.
+    def run(
+        self,
+        head,
+        batch: torch.Tensor,
+        activation_bytes: int = 0,
+        stop: Callable[[], bool] | None = None,
+    ) -> torch.Tensor:
+        """``head(batch, stop)``, from host memory to host memory. Blocking.
 
         :param activation_bytes: what it should take
+        :param stop: see :class:`~swift_hapi.graph.interpreter.Head`
         """
         if self.kind == "cpu":
             if self.heap is not None:
                 self.heap.make_room(activation_bytes)
-            return head(batch)
+            return head(batch, stop)
         torch.cuda.reset_peak_memory_stats(self._device)
-        return head(batch.to(self._device)).cpu()
+        return head(batch.to(self._device), stop).cpu()
 
     def peak(self, weight_bytes: int) -> int | None:
         """Most bytes that the last :meth:`run` had on the device beside ``weight_bytes``; None

@@ -40,6 +40,7 @@ class Caps:
     :param tensor_bytes: any one tensor that is made while the network runs, per sample
     :param flops: of one sample through the whole network; an element of any result that is no
         matrix product or convolution counts as one
+    :param node_flops: of one sample in one node: between nodes a run can be given up, in them not
     :param made: tensors made while the network runs once, also those within modules (3,100)
     :param constant_bytes: all that is computed from weights alone, once, while loading; as much
         again as the weights take, eight times, is allowed on top
@@ -51,6 +52,7 @@ class Caps:
     parameter_bytes: int = 4096 * MiB
     tensor_bytes: int = 1024 * MiB
     flops: float = 4e12
+    node_flops: float = 4e11
     made: int = 10_000
     constant_bytes: int = 64 * MiB
     constant_flops: float = 1e9
@@ -72,4 +74,9 @@ class Caps:
 
 DEFAULT = Caps()
 #: for graphs that never leave the compute side
-UNLIMITED = Caps(2**62, 2**62, float("inf"), 2**62, 2**62, float("inf"), float("inf"))
+UNLIMITED = Caps(
+    **{
+        name: float("inf") if isinstance(getattr(DEFAULT, name), float) else 2**62
+        for name in Caps.__dataclass_fields__
+    }
+)

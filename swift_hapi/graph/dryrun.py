@@ -208,6 +208,7 @@ def dry_run(
                 args = ir.map_refs(node.args, lookup)
                 kwargs = {key: ir.map_refs(arg, lookup) for key, arg in node.kwargs.items()}
                 _check_arguments(node, args, kwargs)
+                watch.next_node()
                 try:
                     watch.check_time()
                     value = resolve(node)(*args, **kwargs)

@@ -1,4 +1,5 @@
-"""Why a network failed to run: for want of memory, or because it cannot run on these samples."""
+"""Why a network did not run to its end: for want of memory, because it cannot run on these
+samples, or because nobody wants the result any more."""
 
 from __future__ import annotations
 
@@ -16,6 +17,10 @@ _OUT_OF_MEMORY = (
     "could not create a memory object",
     "could not create a primitive",
 )
+
+
+class Abandoned(Exception):
+    """The run was given up between two nodes; its memory is free when this has been caught."""
 
 
 def is_allocation_failure(error: BaseException) -> bool:

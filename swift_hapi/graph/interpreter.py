@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from swift_hapi.graph import aliasing, ir
@@ -86,13 +88,20 @@ class Head:
             nodes, graph.input, cut.name, extractor.resolver, extractor.known
         )
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(
+        self, x: torch.Tensor, stop: Callable[[], bool] | None = None
+    ) -> torch.Tensor:
+        """
+        :param stop: asked before every node whether to go no further
+        :raises Abandoned: it said so
+        :raises ModelInvalid: the network does not run on these values
+        """
         with torch.inference_mode():
             _check_ids(self._extractor, x)
             if x.dim() == 4:
                 x = _lay_out(x, IMAGE_LAYOUT)
             try:
-                return self._program(x.clone() if self._clone else x)
+                return self._program(x.clone() if self._clone else x, stop)
             except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
                 if is_allocation_failure(error):
                     raise

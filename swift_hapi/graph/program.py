@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from swift_hapi.graph import ir
+from swift_hapi.graph.failures import Abandoned
 from swift_hapi.graph.ir import Node, Ref
 
 Registers = list
@@ -102,11 +103,17 @@ class Program:
             for at, node in enumerate(nodes)
         )
 
-    def __call__(self, x: object) -> object:
+    def __call__(self, x: object, stop: Callable[[], bool] | None = None) -> object:
+        """
+        :param stop: asked before every node; the run ends there when it says so
+        :raises Abandoned: it was stopped
+        """
         registers = self._registers.copy()
         registers[0] = x
         del x
         for step in self._steps:
+            if stop is not None and stop():
+                raise Abandoned
             registers[step.out] = step.call(registers)
             for slot in step.dead:
                 registers[slot] = None

@@ -35,7 +35,7 @@ class Watch(TorchDispatchMode):
         self.made = 0
         self.handled = 0
         self._until = time.thread_time() + caps.seconds
-        self.flops = 0
+        self.flops = self._before = 0
         self.constant_flops = 0
         self.constant_bytes = 0
 
@@ -49,6 +49,9 @@ class Watch(TorchDispatchMode):
         if self._isolation is not None:
             self._isolation.follow(func, args, kwargs, outputs)
         return out
+
+    def next_node(self) -> None:
+        self._before = self.flops
 
     def check_time(self) -> None:
         """:raises ModelInvalid: the run has taken too long already"""
@@ -86,6 +89,8 @@ class Watch(TorchDispatchMode):
             self.flops += work
             if self.flops > caps.flops * self._batch:
                 raise ModelInvalid(f"more than {caps.flops:.3g} operations per sample")
+            if self.flops - self._before > caps.node_flops * self._batch:
+                raise ModelInvalid(f"more than {caps.node_flops:.3g} operations in one node")
 
 
 def _tensors_in(value) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from swift_hapi.engine.device import Device
 from swift_hapi.engine.job import Job, Work
 from swift_hapi.engine.timing import Spent
 from swift_hapi.engine.workers import Workers
+from swift_hapi.graph import ir
 from swift_hapi.graph.failures import is_allocation_failure
+from swift_hapi.graph.program import Program
 from swift_hapi.protocol.errors import HapiError, ModelInvalid, UndecodableSample
 from swift_hapi.protocol.limits import Limits
 from swift_hapi.samples.shard import RawSample
@@ -32,7 +35,7 @@ def workers():
     made.shutdown()
 
 
-def means(batch: torch.Tensor) -> torch.Tensor:
+def means(batch: torch.Tensor, stop=None) -> torch.Tensor:
     return batch.mean((1, 2, 3))[:, None]
 
 
@@ -122,7 +125,7 @@ def test_faults_are_told_in_order(workers):
 def test_who_has_left_is_not_decoded_nor_run(workers):
     ran = []
 
-    def head(batch):
+    def head(batch, stop):
         ran.append(len(batch))
         return means(batch)
 
@@ -142,7 +145,7 @@ def test_who_has_left_is_not_decoded_nor_run(workers):
 def test_padding_is_zeros_and_not_handed_out(workers):
     seen = []
 
-    def head(batch):
+    def head(batch, stop):
         seen.append(batch.clone())
         return means(batch)
 
@@ -159,7 +162,7 @@ def test_padding_is_zeros_and_not_handed_out(workers):
 
 
 def test_a_head_that_breaks_its_word_is_no_answer(workers):
-    for head in (lambda b: b, lambda b: b.double().mean((1, 2, 3))[:, None]):
+    for head in (lambda b, stop: b, lambda b, stop: b.double().mean((1, 2, 3))[:, None]):
         with pytest.raises(HapiError, match="was due"):
             asyncio.run(broken(workers, head))
 
@@ -180,7 +183,48 @@ def test_no_head_gives_the_decoded_input(workers):
     assert features[:, 0, 0, 0].tolist() == list(range(5))
 
 
-def no_memory(batch):
+def test_a_network_that_nobody_waits_for_is_given_up(workers):
+    """A real network, stopped between two nodes while it runs; what it held is free then."""
+    started, left = threading.Event(), threading.Event()
+    ran, kept = [], []
+
+    def step(x):
+        ran.append(len(x))
+        if len(ran) == 2:
+            started.set()
+            assert left.wait(60)
+        out = x + 1
+        kept.append(weakref.ref(out))
+        return out
+
+    nodes = [ir.Node(f"n{i}", ir.FUNCTION, "", (ir.Ref(f"n{i - 1}"),)) for i in range(1, 6)]
+    program = Program(nodes, "n0", "n5", lambda node: step)
+
+    async def story(leave: bool):
+        ran.clear()
+        one, other = job("a", range(3), SHAPE), job("b", range(2), SHAPE)
+        running = asyncio.create_task(run(workers, [*slots(one), *slots(other)], program))
+        await asyncio.to_thread(started.wait, 60)
+        one.leave()
+        if leave:
+            other.leave()
+        left.set()
+        cost = await running
+        other.finish()
+        return cost, None if leave else (await other.result()).features
+
+    cost, _ = asyncio.run(story(leave=True))
+    assert ran == [5, 5] and cost.infer > 0
+    assert [ref() for ref in kept] == [None] * 2
+    started.clear()
+    left.clear()
+    cost, features = asyncio.run(story(leave=False))
+    # Somebody still waits for it.
+    assert ran == [5] * 5
+    assert features[:, 0, 0, 0].tolist() == [5, 6]
+
+
+def no_memory(batch, stop):
     raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
 
@@ -191,7 +235,7 @@ def test_allocation_failures_are_told_apart(workers):
     with pytest.raises(AllocationFailed):
         asyncio.run(story(no_memory))
 
-    def bug(batch):
+    def bug(batch, stop):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     with pytest.raises(ModelInvalid, match="the network fails on these samples: mat1"):
@@ -242,7 +286,7 @@ def test_decoding_goes_on_beside_the_network(workers):
     """The network waits for the decoding of the next micro-batch: only works if both overlap."""
     decoded, may_decode = threading.Event(), threading.Event()
 
-    def slow(batch):
+    def slow(batch, stop):
         may_decode.set()
         assert decoded.wait(60)
         return means(batch)

@@ -26,6 +26,7 @@ from swift_hapi.engine.model_files import OPERATOR, ModelFile
 from swift_hapi.engine.timing import Spent
 from swift_hapi.engine.workers import Workers
 from swift_hapi.graph.cuts import Cut
+from swift_hapi.graph.failures import Abandoned
 from swift_hapi.protocol.errors import EngineBusy, HapiError, ModelNotFound, TooLarge
 from swift_hapi.protocol.limits import Limits
 from swift_hapi.samples.shard import RawSample
@@ -56,6 +57,7 @@ class Networks:
         self.most = 1 << 30
         self.gate: threading.Event | None = None
         self.running = threading.Event()
+        self.given_up = 0
 
     def __contains__(self, digest: str) -> bool:
         return digest in self.loaded
@@ -66,10 +68,13 @@ class Networks:
             raise FileNotFoundError(file.path)
         self.loaded.add(digest)
 
-        def run(batch: torch.Tensor) -> torch.Tensor:
+        def run(batch: torch.Tensor, stop) -> torch.Tensor:
             self.running.set()
             if self.gate is not None:
                 assert self.gate.wait(60)
+            if stop():
+                self.given_up += 1
+                raise Abandoned
             if digest in self.broken:
                 raise self.broken[digest]
             if len(batch) > self.most:
@@ -240,6 +245,29 @@ def test_who_leaves_is_dropped_and_the_others_go_on(workers):
     # What was under way when it left may have finished; the rest was never run.
     assert sum(size for _, size in world.networks.order) <= 4 + 2 * 4
     assert world.snapshot["input_bytes"] == world.snapshot["output_bytes"] == 0
+
+
+def test_a_micro_batch_is_given_up_when_all_of_its_requests_are_gone(workers):
+    async def tell():
+        world = World(workers)
+        world.networks.gate = threading.Event()
+        leaver = asyncio.create_task(world.ask("leaver", range(4)))
+        await asyncio.to_thread(world.networks.running.wait, 60)
+        leaver.cancel()
+        await asyncio.wait({leaver})
+        stayer = asyncio.create_task(world.ask("stayer", range(4)))
+        world.networks.gate.set()
+        rows = await stayer
+        while world.snapshot["reserved_bytes"]:
+            await asyncio.sleep(0.001)
+        return rows, world
+
+    rows, world = story(tell())
+    assert rows.tolist() == [0, 1, 2, 3]
+    assert world.networks.given_up == 1
+    assert [size for _, size in world.networks.order] == [4]
+    assert world.snapshot["input_bytes"] == world.snapshot["output_bytes"] == 0
+    assert world.driver.failures == 0
 
 
 def test_admission_waits_its_time_and_no_longer(workers):

@@ -131,6 +131,19 @@ def test_time_is_limited():
         load_extractor(data, dataclasses.replace(DEFAULT, seconds=1e-9))
 
 
+def test_one_node_may_not_do_it_all():
+    """A run is given up between nodes only."""
+    data = file([call("a", "function", "torch.matmul", X, X), call("b", "method", "relu",
+                {"ref": "a"})], "b", shape=(3, 64, 64))  # fmt: skip
+    work = 2 * 3 * 64**3
+    load_extractor(data, Caps(node_flops=1.1 * work))
+    with pytest.raises(ModelInvalid, match="node 'a'.*operations in one node"):
+        load_extractor(data, Caps(node_flops=0.9 * work))
+    assert load_extractor(data).flops > work
+    # Several nodes may do more together.
+    load_extractor(chain(100, "method", "sigmoid"), Caps(node_flops=192))
+
+
 def test_what_is_made_of_weights_may_grow_with_them():
     caps = Caps(constant_bytes=10, constant_flops=100).with_weights(1000)
     assert (caps.constant_bytes, caps.constant_flops) == (8010, 2100)
