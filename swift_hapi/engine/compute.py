@@ -23,8 +23,8 @@ from swift_hapi.graph.failures import Abandoned, is_allocation_failure
 from swift_hapi.protocol.errors import HapiError, ModelInvalid, UndecodableSample
 from swift_hapi.samples.decode import decode_sample
 
-#: from a batch, and a function that says when to give up
-Head = Callable[[torch.Tensor, Callable[[], bool]], torch.Tensor]
+#: takes a batch, and what it is to call before every node
+Head = Callable[[torch.Tensor, Callable[[int], None]], torch.Tensor]
 #: images are decoded into the layout in which the network wants them, height, width, channels
 _IMAGE = 3
 #: what a network raises that runs on meta tensors, but not on these samples
@@ -143,15 +143,16 @@ def _infer(
     began, cpu = time.perf_counter(), time.thread_time()
     jobs = tuple({id(slot.job): slot.job for slot in slots}.values())
 
-    def unwanted() -> bool:
-        return all(job.over for job in jobs)
+    def go_on(at: int = 0) -> None:
+        if all(job.over for job in jobs):
+            raise Abandoned
 
     if head is None:
         _scatter(batch, slots)
     else:
         size = sample_bytes * len(batch)
         try:
-            result = device.run(head, torch.from_numpy(batch), size, unwanted)
+            result = device.run(head, torch.from_numpy(batch), size, go_on)
         except Abandoned:
             return time.perf_counter() - began, time.thread_time() - cpu
         except _MODEL_FAULTS as error:

@@ -68,19 +68,19 @@ class Device:
         head,
         batch: torch.Tensor,
         activation_bytes: int = 0,
-        stop: Callable[[], bool] | None = None,
+        before: Callable[[int], None] | None = None,
     ) -> torch.Tensor:
-        """``head(batch, stop)``, from host memory to host memory. Blocking.
+        """``head(batch, before)``, from host memory to host memory. Blocking.
 
         :param activation_bytes: what it should take
-        :param stop: see :class:`~swift_hapi.graph.interpreter.Head`
+        :param before: called before every node; what it raises ends the run
         """
         if self.kind == "cpu":
             if self.heap is not None:
                 self.heap.make_room(activation_bytes)
-            return head(batch, stop)
+            return head(batch, before)
         torch.cuda.reset_peak_memory_stats(self._device)
-        return head(batch.to(self._device), stop).cpu()
+        return head(batch.to(self._device), before).cpu()
 
     def peak(self, weight_bytes: int) -> int | None:
         """Most bytes that the last :meth:`run` had on the device beside ``weight_bytes``; None

@@ -31,6 +31,7 @@ from swift_hapi.engine.control import (
 from swift_hapi.engine.device import Device
 from swift_hapi.engine.job import Extracted, Job
 from swift_hapi.engine.lane import Lane
+from swift_hapi.engine.turns import ON_BEHALF_OF
 from swift_hapi.engine.weights import Weights
 from swift_hapi.engine.workers import Workers, call
 from swift_hapi.protocol.errors import (
@@ -231,6 +232,7 @@ class Driver:
 
     async def _fly(self, batch: Batch, slots: list[Slot], lane: Lane, before, through) -> None:
         cost, shortage = Cost(0.0, 0.0), None
+        ON_BEHALF_OF.set(slots[0].job.account)  # who waits for weights, if they are to be loaded
         try:
             head = asyncio.ensure_future(self._head(lane))
             try:
@@ -242,7 +244,7 @@ class Driver:
                     head,
                     before,
                     lane.padded,
-                    lane.sample_bytes,
+                    lane.memory,
                 )
             finally:
                 head.cancel()

@@ -36,6 +36,7 @@ from swift_hapi.engine.model_files import OPERATOR, ModelFile
 from swift_hapi.engine.responses import NoBody, Pieces, printable, trans_id
 from swift_hapi.engine.sizing import Footprint
 from swift_hapi.engine.timing import Spent
+from swift_hapi.engine.turns import ON_BEHALF_OF
 from swift_hapi.engine.workers import call
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.protocol import headers
@@ -86,6 +87,7 @@ class FeatureCall:
         :raises ClientGone: the body ends early
         """
         engine, ask, limits = self._engine, self._ask, self._engine.limits
+        ON_BEHALF_OF.set(ask.account)
         engine.check_ready()
         length = None
         if self._http.method != "HEAD":
@@ -192,7 +194,7 @@ class FeatureCall:
         spec, padded = sizing.lane_spec(
             key, weight_bytes, footprint, engine.batches, engine.driver.never_runs
         )
-        lane = Lane(spec, file, cut if runs else None, padded, footprint.activations)
+        lane = Lane(spec, file, cut if runs else None, padded, footprint.head)
         return _Plan(shape, model.input_dtype, cut, footprint, lane, model.ids_below)
 
     async def _stored_shape(

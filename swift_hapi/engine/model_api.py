@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import weakref
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,13 +23,15 @@ from swift_hapi.engine.engine import Engine
 from swift_hapi.engine.guard import guarded
 from swift_hapi.engine.model_files import ACCOUNT, ModelFile, Upload
 from swift_hapi.engine.responses import NoBody
+from swift_hapi.engine.turns import ON_BEHALF_OF
 from swift_hapi.engine.workers import call
 from swift_hapi.protocol import headers
 from swift_hapi.protocol.errors import BadHeader, EngineBusy, ModelMismatch, ModelNotFound
 
 LOG = logging.getLogger(__name__)
-#: received at a time: each is read whole into memory to be checked
+#: received at a time, and of one account: each is read whole into memory to be checked
 _UPLOADS = 4
+_UPLOADS_OF_ONE = 3
 _SOON = 2  #: seconds after which to try again
 
 
@@ -46,6 +49,9 @@ class ModelEndpoints:
     def __init__(self, engine: Engine):
         self._engine = engine
         self._uploading = asyncio.Semaphore(_UPLOADS)
+        self._uploading_of: weakref.WeakValueDictionary[str, asyncio.Semaphore] = (
+            weakref.WeakValueDictionary()
+        )
 
     async def head(self, request: Request) -> Response:
         self._engine.check_ready()
@@ -66,6 +72,7 @@ class ModelEndpoints:
 
     async def _receive(self, request: Request, expected: str | None) -> Response:
         engine = self._engine
+        ON_BEHALF_OF.set(request.headers.get(headers.ACCOUNT) or "-")
         engine.check_ready()
         length = content_length(request, engine.limits.max_model_bytes, "model")
         engine.files.cached.check_size(length)
@@ -76,17 +83,21 @@ class ModelEndpoints:
 
     @contextlib.asynccontextmanager
     async def _place(self):
-        """One of the few places for uploads, within the admission time."""
-        try:
-            await asyncio.wait_for(
-                self._uploading.acquire(), self._engine.limits.admission_timeout
-            )
-        except asyncio.TimeoutError:
-            raise EngineBusy("other models are being received", retry_after=_SOON) from None
-        try:
+        """One of the few places for uploads, within the admission time; some are left to others
+        than one account."""
+        own = self._uploading_of.setdefault(
+            ON_BEHALF_OF.get(), asyncio.Semaphore(_UPLOADS_OF_ONE)
+        )
+        async with contextlib.AsyncExitStack() as held:
+            try:
+                for places in (own, self._uploading):
+                    await asyncio.wait_for(
+                        places.acquire(), self._engine.limits.admission_timeout
+                    )
+                    held.callback(places.release)
+            except asyncio.TimeoutError:
+                raise EngineBusy("other models are being received", retry_after=_SOON) from None
             yield
-        finally:
-            self._uploading.release()
 
     async def _keep(self, request: Request, expected: str | None) -> ModelFile:
         """Receive, check and keep one file.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 
 import torch
@@ -18,12 +19,14 @@ from swift_hapi.graph.interpreter import Head
 from swift_hapi.protocol.errors import ModelMismatch
 
 LOG = logging.getLogger(__name__)
+#: kept ready for each model; there may be thousands of cuts
+_HEADS = 16
 
 
 class _Entry:
     def __init__(self, loading: asyncio.Task[Extractor]):
         self.loading = loading
-        self.heads: dict[int, Head] = {}
+        self.heads: OrderedDict[int, Head] = OrderedDict()
 
 
 class Weights:
@@ -88,6 +91,10 @@ class Weights:
             made = await call(self._workers.load, Head, extractor, cut)
             if entry is not None:
                 entry.heads[cut.index] = made
+                while len(entry.heads) > _HEADS:
+                    entry.heads.popitem(last=False)
+        else:
+            entry.heads.move_to_end(cut.index)
         return made
 
     def drop(self, digest: str) -> None:

@@ -1,7 +1,8 @@
 """The engine's threads. Nothing that blocks or computes runs on the event loop.
 
-One thread runs the network (torch's own threads are behind it), one loads and checks models,
-``decoders`` threads decode samples, and a few move bytes (files, digests, encoding).
+One thread runs the network (torch's own threads are behind it), one loads and checks models, in
+turns for each account, ``decoders`` threads decode samples, and a few move bytes (files, digests,
+encoding).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
+
+from swift_hapi.engine.turns import Turns
 
 T = TypeVar("T")
 _IO_THREADS = 4
@@ -56,7 +59,7 @@ class Workers:
             torch.set_num_threads(cpus)
 
         self.infer = ThreadPoolExecutor(1, "infer", initializer=limit)
-        self.load = ThreadPoolExecutor(1, "load", initializer=limit)
+        self.load = Turns(ThreadPoolExecutor(1, "load", initializer=limit))
         self.decode = ThreadPoolExecutor(decoders, "decode", initializer=_yield_to_others)
         self.io = ThreadPoolExecutor(_IO_THREADS, "io")
 

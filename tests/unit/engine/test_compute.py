@@ -35,7 +35,7 @@ def workers():
     made.shutdown()
 
 
-def means(batch: torch.Tensor, stop=None) -> torch.Tensor:
+def means(batch: torch.Tensor, before=None) -> torch.Tensor:
     return batch.mean((1, 2, 3))[:, None]
 
 
@@ -125,7 +125,7 @@ def test_faults_are_told_in_order(workers):
 def test_who_has_left_is_not_decoded_nor_run(workers):
     ran = []
 
-    def head(batch, stop):
+    def head(batch, before):
         ran.append(len(batch))
         return means(batch)
 
@@ -145,7 +145,7 @@ def test_who_has_left_is_not_decoded_nor_run(workers):
 def test_padding_is_zeros_and_not_handed_out(workers):
     seen = []
 
-    def head(batch, stop):
+    def head(batch, before):
         seen.append(batch.clone())
         return means(batch)
 
@@ -162,7 +162,7 @@ def test_padding_is_zeros_and_not_handed_out(workers):
 
 
 def test_a_head_that_breaks_its_word_is_no_answer(workers):
-    for head in (lambda b, stop: b, lambda b, stop: b.double().mean((1, 2, 3))[:, None]):
+    for head in (lambda b, before: b, lambda b, before: b.double().mean((1, 2, 3))[:, None]):
         with pytest.raises(HapiError, match="was due"):
             asyncio.run(broken(workers, head))
 
@@ -224,7 +224,7 @@ def test_a_network_that_nobody_waits_for_is_given_up(workers):
     assert features[:, 0, 0, 0].tolist() == [5, 6]
 
 
-def no_memory(batch, stop):
+def no_memory(batch, before):
     raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
 
@@ -235,7 +235,7 @@ def test_allocation_failures_are_told_apart(workers):
     with pytest.raises(AllocationFailed):
         asyncio.run(story(no_memory))
 
-    def bug(batch, stop):
+    def bug(batch, before):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     with pytest.raises(ModelInvalid, match="the network fails on these samples: mat1"):
@@ -286,7 +286,7 @@ def test_decoding_goes_on_beside_the_network(workers):
     """The network waits for the decoding of the next micro-batch: only works if both overlap."""
     decoded, may_decode = threading.Event(), threading.Event()
 
-    def slow(batch, stop):
+    def slow(batch, before):
         may_decode.set()
         assert decoded.wait(60)
         return means(batch)

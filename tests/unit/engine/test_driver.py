@@ -68,13 +68,15 @@ class Networks:
             raise FileNotFoundError(file.path)
         self.loaded.add(digest)
 
-        def run(batch: torch.Tensor, stop) -> torch.Tensor:
+        def run(batch: torch.Tensor, before) -> torch.Tensor:
             self.running.set()
             if self.gate is not None:
                 assert self.gate.wait(60)
-            if stop():
+            try:
+                before(0)
+            except Abandoned:
                 self.given_up += 1
-                raise Abandoned
+                raise
             if digest in self.broken:
                 raise self.broken[digest]
             if len(batch) > self.most:
