@@ -176,10 +176,11 @@ class EmbeddedCluster:
         servers["proxy"] = (self.config.proxy_host, ports.proxy)
         for name, place in servers.items():
             self._wait(name, lambda place=place: probe.healthy(*place), deadline)
-        self.storage_url, self.token = probe.authenticate(self.auth_url, self.user, self.key)
         trouble = []
 
         def served() -> bool:
+            # Every time: a token may live shorter than the start takes.
+            self.storage_url, self.token = probe.authenticate(self.auth_url, self.user, self.key)
             trouble[:] = [probe.round_trip(self.storage_url, self.token)]
             return trouble == [None]
 

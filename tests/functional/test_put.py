@@ -10,6 +10,7 @@ from hapi_compute.cli.main import main
 from hapi_compute.data.errors import BadSource
 from hapi_compute.data.listing import pin
 from hapi_compute.data.manifest import Manifest
+from hapi_compute.data.uploader import PutConfig, upload
 from hapi_compute.store.names import SwiftUrl
 from swift_hapi.protocol.limits import Limits
 from swift_hapi.samples.shard import read_shard
@@ -111,6 +112,36 @@ def test_tars_are_repacked(store, container, digits, tmp_path):
         for prefix in ("d", "again")
     )
     assert first == again
+
+
+def test_objects_are_packed_into_shards(store, account, container, digits):
+    for path in digits.rglob("*.jpg"):
+        name = f"in/{path.parent.name}/{path.name} %?#\n.jpg"
+        store.put(container, name, path.read_bytes(), content_type="image/jpeg")
+    source, target = f"swift://{container}/in", f"swift://{container}/out"
+    report = put(store, source, target)
+    assert (report.samples, report.shards, report.uploaded) == (34, 4, 4)
+    expected = {path.read_bytes(): path.parent.name for path in digits.rglob("*.jpg")}
+    found = {bytes(s.data): d.classes[s.label] for d, s in samples_in(store, container, "out")}
+    assert found == expected
+    before = store.counters.snapshot()
+    again = put(store, source, target)
+    brought = store.counters.snapshot() - before
+    assert again.uploaded == 0 and brought.bytes_sent == 0
+    assert brought.bytes_received < sum(map(len, expected)) / 2
+
+
+def test_from_somebody_elses_account(cluster, store, container, digits):
+    put(store, digits, f"swift://{container}/d")
+    for path in digits.rglob("*.jpg"):
+        name = f"in/{path.parent.name}/{path.name}"
+        store.put(container, name, path.read_bytes(), content_type="image/jpeg")
+    store.post(container, None, {"X-Container-Read": "test2:tester2,.rlistings"})
+    other = client_of(cluster, "test2:tester2")
+    config = PutConfig(f"swift://{container}/in", SwiftUrl("packed", "d"), shard_samples=10)
+    report = upload(config, other, origin=other.of_account(store.storage_url))
+    assert report.samples == 34
+    assert pin(other, SwiftUrl("packed", "d")).samples == 34
 
 
 def test_command(cluster, store, container, digits, tmp_path, monkeypatch, capsys):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from hapi_compute.store.errors import AuthFailed, NotFound, Overwritten, StoreError
-from tests.functional.training import client_of
+from swift_hapi.cluster import ClusterConfig, EmbeddedCluster
+from tests.functional.training import client_of, digit_folders, put, run
 
 NAMES = [
     "plain", "a b", "100%", "%41", "what?x=1&y", "hash#tag", "a//b", "/leading", "trailing/",
@@ -107,3 +109,37 @@ def test_forgotten_token_is_replaced(store, container):
 
 def test_info_says_that_heads_run_here(store):
     assert "swift_hapi" in store.info()
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory):
+    """A cluster with short listings and with tokens that live for two seconds."""
+    config = ClusterConfig(
+        dir=tmp_path_factory.mktemp("strict"), listing_limit=100, token_life=2
+    )
+    with EmbeddedCluster(config) as running:
+        yield running
+
+
+def test_three_hundred_objects_by_the_hundred(strict):
+    store = client_of(strict)
+    store.put_container("many")
+    names = sorted(f"{number} %?#\n" for number in range(300))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: store.put("many", n, b"x", content_type="text/plain"), names))
+    before = store.counters.snapshot().requests
+    assert [each.name for each in store.list("many")] == names
+    assert store.counters.snapshot().requests - before == 4
+    assert "many" in {each.name for each in store.containers()}
+
+
+def test_no_request_fails_when_tokens_end(strict, tmp_path):
+    """Uploads, a training run and reads over several lives of a token."""
+    store = client_of(strict, attempts=1)
+    tokens = set()
+    digits = digit_folders(tmp_path / "d", 0, 24)
+    put(store, digits, "swift://tokens/d")
+    while len(tokens) < 3:
+        run(store, "swift://tokens/d", epochs=1, split="maxpool", require_pushdown=True)
+        tokens.add(store._auth.grant().token)
+    assert store.counters.snapshot().retries == 0

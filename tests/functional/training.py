@@ -41,7 +41,7 @@ def digit_folders(root: Path, first: int, count: int) -> Path:
     return root
 
 
-def put(client: SwiftClient, source: Path, target: str, **options) -> PutReport:
+def put(client: SwiftClient, source: Path | str, target: str, **options) -> PutReport:
     options = {"shard_samples": 10, "jobs": 2} | options
     return upload(PutConfig(source, SwiftUrl.parse(target), **options), client)
 
