@@ -152,8 +152,10 @@ class TrainConfig:
             ("schedule", SCHEDULES),
             ("encoding", ENCODINGS),
             ("device", DEVICES),
-            ("keep", (None, *KEEP)),
+            ("keep", KEEP),
         ):
+            if name == "keep" and self.keep is None:
+                continue
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r}: want {' or '.join(choices)}")
         if self.resume and self.out is None:

@@ -16,7 +16,7 @@ from hapi_compute.data.routing import Router
 from hapi_compute.data.windows import Share
 from hapi_compute.plan.candidates import Candidate
 from hapi_compute.store.client import SwiftClient
-from hapi_compute.train import checkpoint, loop, planning, product
+from hapi_compute.train import checkpoint, html, loop, planning, product
 from hapi_compute.train.config import TrainConfig, training_transform
 from hapi_compute.train.distributed import World, joined
 from hapi_compute.train.evaluate import Scores, evaluate
@@ -65,6 +65,8 @@ def run(config: TrainConfig, store: SwiftClient, progress: Progress | None = Non
         report.counts = store.counters.snapshot() - counted
         report.seconds = time.perf_counter() - started
         report.gather(world)
+        if config.out is not None and world.first:
+            html.write(Path(config.out), report.to_dict())
     return report
 
 

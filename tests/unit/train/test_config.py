@@ -20,7 +20,8 @@ BASE = {"dataset": "swift://c/p", "model": "m", "weights": "w", "freeze_at": "f"
         ("val_split", -0.1), ("momentum", 1), ("window", 0), ("prefetch", 0), ("concurrency", 0),
         ("micro_batch", 0), ("threads", 0), ("seed", -1), ("num_classes", 0),
         ("weight_decay", -1), ("optimizer", "lion"), ("schedule", "linear"),
-        ("checkpoint_seconds", -1),
+        ("checkpoint_seconds", -1), ("accumulate", 0), ("warmup", -1), ("label_smoothing", 1),
+        ("class_weights", "a,b"), ("device", "tpu"), ("keep", "first"),
     ],
 )  # fmt: skip
 def test_ranges(option, value):
@@ -33,6 +34,11 @@ def test_contradictions():
         TrainConfig(**BASE, resume=True)
     with pytest.raises(ValueError, match="require_pushdown"):
         TrainConfig(**BASE, require_pushdown=True, split="raw")
+    for option, value in (("patience", 2), ("keep", "best")):
+        with pytest.raises(ValueError, match=f"{option}.*val_split"):
+            TrainConfig(**BASE | {option: value})
+    with pytest.raises(ValueError, match="tensorboard needs out"):
+        TrainConfig(**BASE, tensorboard=True)
 
 
 def test_config_is_frozen():

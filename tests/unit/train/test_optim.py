@@ -51,3 +51,20 @@ def test_schedules_that_need_the_number_of_samples_say_so():
     for schedule in ("cosine", "step"):
         with pytest.raises(DatasetError, match=schedule):
             rate_factor(config(schedule=schedule), None)
+
+
+def test_warmup_rises_to_where_the_schedule_begins():
+    factor = rate_factor(config(warmup=4), None)
+    assert [factor(step) for step in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
+    factor = rate_factor(config(schedule="cosine", warmup=2, epochs=2, batch_size=4), samples=24)
+    values = [factor(step) for step in range(12)]
+    assert values[:3] == [0.5, 1, 1] and factor(7) == pytest.approx(0.5)
+    assert values[2:] == sorted(values[2:], reverse=True) and factor(12) < 1e-12
+    with pytest.raises(ValueError, match="warmup=12: the run has no more than 12 steps"):
+        rate_factor(config(schedule="step", warmup=12, epochs=2, batch_size=4), samples=24)
+
+
+def test_batches_left_out_are_no_steps():
+    kept = rate_factor(config(schedule="cosine", epochs=1, batch_size=4), samples=10)
+    left = rate_factor(config(schedule="cosine", epochs=1, batch_size=4, drop_last=True), 10)
+    assert kept(2) > 0.2 and left(2) < 1e-12

@@ -69,3 +69,14 @@ def test_lines():
     progress.step(0, 0, 1.0)
     progress.epoch_ends(0, "done")
     assert stream.getvalue() == "done\n"
+
+
+def test_the_best_epoch_and_how_long_ago_it_was():
+    state = RunState()
+    better = []
+    for accuracy, loss in ((0.5, 1.0), (0.7, 0.9), (0.7, 0.8), (0.6, 0.1), (0.7, 0.8)):
+        state.current.val_accuracy, state.current.val_loss = accuracy, loss
+        better.append(state.close_epoch())
+    assert better == [True, True, True, False, False]
+    assert (state.best, state.without_gain()) == (2, 2)
+    assert not RunState().close_epoch() and RunState().without_gain() == 0
