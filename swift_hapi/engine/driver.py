@@ -244,7 +244,7 @@ class Driver:
                     head,
                     before,
                     lane.padded,
-                    lane.memory,
+                    lane.sample_bytes,
                 )
             finally:
                 head.cancel()
