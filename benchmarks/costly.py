@@ -97,6 +97,34 @@ def hand_on(kind: str, length: int, count: int) -> bytes:
     return file(nodes, "end")
 
 
+def apart(rng: random.Random) -> bytes:
+    """A long tensor in millions of pieces, asked for in all ways that there are."""
+    target = rng.choice(("unbind", "split", "chunk", "tensor_split"))
+    op = rng.choice(("function", "method"))
+    length = rng.choice((100, 4096, 2**20, 2**26))
+    args, kwargs = [{"ref": "w"}], {}
+    if rng.random() < 0.3:
+        kwargs[rng.choice(("input", "self", "tensor", "x"))] = args.pop()
+    if target != "unbind":
+        how = rng.choice((1, 2, length, length // 2, -1, [1] * min(length, 3000), {"tuple": [1]}))
+        if rng.random() < 0.5 and args:
+            args.append(how)
+        else:
+            kwargs[rng.choice(("split_size", "split_size_or_sections", "chunks", "sections",
+                               "indices", "indices_or_sections"))] = how  # fmt: skip
+    if rng.random() < 0.6:
+        kwargs[rng.choice(("dim", "dim", "axis"))] = rng.choice((0, 1, -1, -2))
+    shape = rng.choice(([length], [length, 1], [1, length], [2, length]))
+    nodes = [
+        call("w", "function", "torch.zeros", {"tuple": shape}),
+        call("u", op, f"torch.{target}" if op == "function" else target, *args, **kwargs),
+        call("a", "function", "operator.getitem", {"ref": "u"}, 0),
+        call("s", "method", "sum", {"ref": "a"}),
+        call("end", "function", "operator.add", X, {"ref": "s"}),
+    ]
+    return file(nodes, "end")
+
+
 def ranks(rng: random.Random) -> bytes:
     """Dimension upon dimension."""
     return chain(rng.choice((100, 4_900)), "method", "unsqueeze", rng.choice((1, -1)))
@@ -173,5 +201,5 @@ def from_nothing(kind: str, count: int, side: int) -> bytes:
 
 COSTLY: dict[str, Callable[[random.Random], bytes]] = {
     function.__name__: function
-    for function in (steps, kept, lists, ranks, encoders, constants)
+    for function in (steps, kept, lists, apart, ranks, encoders, constants)
 }
