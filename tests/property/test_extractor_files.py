@@ -49,22 +49,22 @@ def test_the_corpus_is_good():
         assert _try(data) == ("loaded", "")
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250, deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(CHANGES)), st.integers(0, 2**32), st.integers(0, 4))
 def test_changed_files(kind, seed, which):
     check(CHANGES[kind](random.Random(seed), good()[which]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
-    st.sampled_from(sorted(set(HOSTILE) - {"many_nodes", "wide_json", "many_tensors", "modules"})),
+    st.sampled_from(sorted(set(HOSTILE) - {"many_nodes", "wide_json"})),  # slow to write
     st.integers(0, 2**32),
 )
 def test_hostile_files(kind, seed):
     check(HOSTILE[kind](random.Random(seed)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.integers(0, 4), st.data())
 def test_any_value_anywhere(which, data):
     """Replace one value of the document by any JSON value."""
@@ -82,13 +82,13 @@ def test_any_value_anywhere(which, data):
     check(pack(header, document, rest))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.binary(max_size=300))
 def test_any_bytes(data):
     check(data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(VALUES)
 def test_any_header(value):
     check(with_header(json.dumps(value).encode()))
