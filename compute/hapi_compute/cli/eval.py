@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from hapi_compute.infer.evaluate import evaluate
 
     started = time.perf_counter()
-    config = ClassifyConfig(scan, args.product, args.split)
+    config = ClassifyConfig(scan, args.product, args.split, args.allow_code)
     with options.Bar("shard") as bar, classifier(config, client, labelled=True) as made:
         bar.note(f"split {made.split}: {made.why}")
         found = evaluate(made, bar)

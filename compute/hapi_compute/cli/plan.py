@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hapi_compute.cli import exit_codes, options
+from hapi_compute.cli import config_file, exit_codes, options
 
 HELP = "compare the ways to split a training run between store and trainer"
 
@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot", metavar="PATH", help="draw the stages of every candidate (PNG; needs matplotlib)"
     )
+    config_file.add_config(parser)
     options.add_json(parser)
     options.add_auth(parser)
 

@@ -41,6 +41,10 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "--split", default="auto", metavar="CUT",
         help="cut up to which the store computes, raw, or auto: the fewest bytes (auto)",
     )  # fmt: skip
+    parser.add_argument(
+        "--allow-code", action="store_true",
+        help="execute the Python files that model.json names (a model or task of your own)",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     from hapi_compute.infer.predict import lines
 
     started, samples = time.perf_counter(), -(form == "csv")
-    config = ClassifyConfig(scan, args.product, args.split)
+    config = ClassifyConfig(scan, args.product, args.split, args.allow_code)
     with options.Bar("shard") as bar, classifier(config, client, labelled=False) as made:
         bar.note(f"split {made.split}: {made.why}")
         with _output(args.out) as stream:

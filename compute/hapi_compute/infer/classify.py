@@ -19,7 +19,6 @@ from hapi_compute.store.names import SwiftUrl
 from hapi_compute.train.plan import fewest_bytes
 from swift_hapi.graph.allocator import keep_freed_memory
 from swift_hapi.graph.cuts import Cut
-from swift_hapi.graph.interpreter import Tail
 
 _BATCH = 64
 
@@ -29,11 +28,13 @@ class ClassifyConfig:
     """
     :param run: directory that ``hapi train --out`` wrote
     :param split: a cut of the frozen part, ``raw``, or ``auto``: the fewest bytes
+    :param allow_code: execute the Python files that the product names
     """
 
     scan: ScanConfig
     run: str
     split: str = AUTO
+    allow_code: bool = False
 
     def __post_init__(self):
         if self.scan.require_pushdown and self.split == RAW:
@@ -64,9 +65,7 @@ class Classifier:
         self.split = RAW if cut is None else cut.name
         self.why = why
         self._scan = scan
-        # By index for raw: the input's name is the model's own affair.
-        place = product.whole.resolve("0" if cut is None else cut.name)
-        self._tail = Tail(product.whole, place, inference=True)
+        self._rest = product.rest(cut)
 
     @property
     def fallbacks(self) -> int:
@@ -78,8 +77,8 @@ class Classifier:
         shards = self.dataset.shards
         for done, (shard, samples) in enumerate(self._scan.shards(shards), 1):
             rows = torch.from_numpy(self._scan.rows(samples))
-            found = [self._tail(part).flatten(1) for part in rows.split(_BATCH)]
-            logits = torch.cat(found).float().numpy() if found else np.empty((0, 0), np.float32)
+            found = [self._rest(part) for part in rows.split(_BATCH)]
+            logits = torch.cat(found).float().numpy()
             yield Answers(shard.name, samples.keys, samples.labels, logits)
             progress(done, len(shards))
 
@@ -95,7 +94,7 @@ def classifier(
     :raises HapiError: what store or data raised
     """
     keep_freed_memory()
-    product = load(config.run)
+    product = load(config.run, config.allow_code)
     scan = config.scan
     url = SwiftUrl.parse(scan.dataset)
     if labelled:

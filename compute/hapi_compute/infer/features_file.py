@@ -198,6 +198,10 @@ class FeaturesFile:
 
 def finished(path: Path, about: dict) -> int | None:
     """Samples in ``path`` if it is whole and of this very run; None if it is not."""
+    # The renaming makes an end of the partial file: where both are left, it has not come to that,
+    # and ``path`` is of an earlier run.
+    if path.with_name(path.name + ".partial").exists():
+        return None
     try:
         if path.suffix == ".safetensors":
             with open(path, "rb") as stream:

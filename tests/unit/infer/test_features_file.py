@@ -62,6 +62,26 @@ def test_whole(path):
     assert finished(path.with_name("g" + path.suffix), ABOUT) is None
 
 
+def test_a_kill_at_the_very_end(path, monkeypatch):
+    """What an earlier run has left is not taken for the result of one that was killed."""
+    other = ABOUT | {"model": "other"}
+    with FeaturesFile(path, other, SHAPE) as out:
+        out.finish()
+
+    def killed(*_args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hapi_compute.infer.features_file.os.replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write(path)
+    assert finished(path, ABOUT) is None
+    with FeaturesFile(path, ABOUT, SHAPE) as out:
+        assert len(out.shards) == 4
+        out.finish()
+    check(path)
+
+
 @pytest.mark.parametrize("only", [0, 1, 3, 4])
 def test_going_on_gives_the_same_bytes(path, only):
     write(path)

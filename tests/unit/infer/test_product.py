@@ -16,6 +16,7 @@ from hapi_compute.infer.config import ScanConfig
 from hapi_compute.infer.evaluate import evaluate
 from hapi_compute.infer.product import load
 from hapi_compute.models import load_model
+from swift_hapi.graph.interpreter import Tail
 from swift_hapi.graph.split import build_transfer, full_state_dict
 from swift_hapi.protocol.limits import Limits
 from swift_hapi.protocol.transform import parse_transform
@@ -109,4 +110,90 @@ def test_no_product(tmp_path, text):
         load(str(tmp_path))
     (tmp_path / "model.json").write_bytes(text)
     with pytest.raises(DatasetError, match="model.json: is no"):
+        load(str(tmp_path))
+
+
+TASK = """
+import torch
+from torch import nn
+from hapi_compute.train.hook import TrainingTask
+
+class Task(TrainingTask):
+    def head(self, rest, features, classes):
+        return nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(features.numel(), classes))
+
+    def scores(self, outputs):
+        return -outputs
+
+def make():
+    return Task()
+"""
+
+
+@pytest.fixture
+def own_head(run, tmp_path):
+    """A run with a head of its own: (directory, the head)."""
+    torch.manual_seed(1)
+    module = load_model("resnet18", "random:1").module
+    extractor, _ = build_transfer(module, "layer3", 3, 5, SHAPE)
+    (tmp_path / "task.py").write_text(TASK)
+    size = int(np.prod(extractor.cuts[-1].shape))
+    head = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Identity(), torch.nn.Linear(size, 3))
+    state = {n: t for n, t in extractor.tensors.items() if n not in extractor.constants}
+    state |= {f"head.{n}": t for n, t in head.state_dict().items()}
+    safetensors.torch.save_file(
+        {n: t.contiguous() for n, t in state.items()}, tmp_path / "model.safetensors"
+    )
+    description = json.loads((run[0] / "model.json").read_text()) | {
+        "head": "head.", "task": f"{tmp_path}/task.py:make", "extractor": extractor.digest,
+    }  # fmt: skip
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    return tmp_path, extractor, head
+
+
+def test_a_head_that_a_task_made(own_head, store, tars):
+    directory, extractor, head = own_head
+    with pytest.raises(DatasetError, match="task.py:make; --allow-code"):
+        load(str(directory))
+    product = load(str(directory), allow_code=True)
+    assert product.frozen.digest == extractor.digest and product.whole is None
+    for split in ("raw", "add_2", "layer3"):
+        place = None if split == "raw" else product.frozen.cuts[-1]
+        if split == "add_2":
+            place = product.cut("add_2")
+        cut = extractor.resolve("0" if place is None else place.name)
+        features = torch.randn(2, *cut.shape)
+        with torch.inference_mode():
+            expected = -head(Tail(extractor, cut, inference=True)(features))
+        torch.testing.assert_close(product.rest(place)(features), expected)
+    config = ClassifyConfig(
+        ScanConfig("swift://c/d", threads=1, decode_threads=1), str(directory), allow_code=True
+    )
+    with classifier(config, store, labelled=True) as made:
+        assert evaluate(made).samples == 8
+
+
+def test_a_head_of_other_tensors(own_head):
+    directory, extractor, _ = own_head
+    path = directory / "model.safetensors"
+    state = safetensors.torch.load_file(path)
+    for change, why in (
+        ({"head.2.bias": torch.zeros(4)}, "size mismatch"),
+        ({"more.weight": torch.zeros(1)}, "'more.weight' is no tensor of the model"),
+        ({"conv1.weight": torch.zeros_like(state["conv1.weight"])}, "does not hold the frozen"),
+    ):
+        safetensors.torch.save_file(state | change, path)
+        with pytest.raises(DatasetError, match=why):
+            load(str(directory), allow_code=True)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(DatasetError, match="no safetensors file"):
+        load(str(directory), allow_code=True)
+
+
+def test_a_model_of_ones_own_is_code_too(run, tmp_path):
+    description = json.loads((run[0] / "model.json").read_text())
+    text = json.dumps(description | {"model": f"{tmp_path}/evil.py:make"})
+    (tmp_path / "evil.py").write_text("raise SystemExit('executed')")
+    (tmp_path / "model.json").write_text(text)
+    with pytest.raises(DatasetError, match="evil.py:make; --allow-code"):
         load(str(tmp_path))
