@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 
@@ -15,6 +16,19 @@ from swift_hapi.protocol.errors import ModelInvalid
 
 #: results that are as much work per element as the window they look at
 _WINDOWS = ("max_pool", "avg_pool", "adaptive_", "_adaptive_")
+
+
+class _Idle(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@functools.cache
+def _make_ready() -> None:
+    """Have torch import what it needs for its first run of this kind: it takes a second, and no
+    graph is to be blamed for that."""
+    with torch.device("meta"), _Idle():
+        torch.empty(1).sigmoid()
 
 
 class Watch(TorchDispatchMode):
@@ -34,6 +48,7 @@ class Watch(TorchDispatchMode):
         self.constant = False
         self.made = 0
         self.handled = 0
+        _make_ready()
         self._until = time.thread_time() + caps.seconds
         self.flops = self._before = 0
         self.constant_flops = 0

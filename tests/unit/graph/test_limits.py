@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -129,6 +131,17 @@ def test_time_is_limited():
     load_extractor(data)
     with pytest.raises(ModelInvalid, match="node 'n.*too long"):
         load_extractor(data, dataclasses.replace(DEFAULT, seconds=1e-9))
+
+
+def test_what_torch_does_first_is_not_the_files_fault():
+    """In a new process: it imports for longer than this file may take."""
+    program = (
+        "from benchmarks.building import chain\n"
+        "from swift_hapi.graph.caps import Caps\n"
+        "from swift_hapi.graph.extractor import load_extractor\n"
+        "load_extractor(chain(3, 'method', 'sigmoid'), Caps(seconds=0.1))"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_one_node_may_not_do_it_all():
