@@ -127,6 +127,20 @@ def test_without_a_filter(store, digits, expected, tmp_path, monkeypatch, capsys
         close(np.load(tmp_path / "f.npy"), expected[2])
 
 
+def test_somebody_elses_container(cluster, store, expected, tmp_path, monkeypatch):
+    """Data by its owner's leave; the extractor file lies in one's own account."""
+    store.post("features", None, {"X-Container-Read": "test2:tester2,.rlistings"})
+    out = tmp_path / "f.npy"
+    auth = ["--user", "test2:tester2", "--key", "testing2"]
+    argv = ["extract", DATA, *OPTIONS, "--out", out, "--require-pushdown", *auth]
+    argv += ["--storage-url", store.storage_url]
+    assert report_of(cluster, monkeypatch, tmp_path, *argv)["fallbacks"] == 0
+    close(np.load(out), expected[2])
+    extractor = json.loads((tmp_path / "f.json").read_text())["extractor"]
+    listed = report_of(cluster, monkeypatch, tmp_path, "models", "ls", *auth)
+    assert extractor in {model["model"] for model in listed["models"]}
+
+
 def test_single_images_with_a_table_and_without_labels(
     cluster, store, container, digits, tmp_path, monkeypatch, capsys
 ):
