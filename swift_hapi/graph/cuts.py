@@ -9,6 +9,7 @@ running order; names are those of the nodes that make the tensor.
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,9 @@ from swift_hapi.graph.ir import Graph
 from swift_hapi.graph.isolation_call import Place, mark_of
 from swift_hapi.graph.numbers import BATCHES, check_numbers
 from swift_hapi.protocol.errors import BadCut, ModelInvalid
+
+#: of all names, and letters of each, when near ones are looked for
+_LOOKED_AT, _LONG = 300, 64
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,8 @@ def resolve(cuts: Sequence[Cut], split: str) -> Cut:
     names: Mapping[str, Cut] = {cut.name: cut for cut in cuts}
     if split in names:
         return names[split]
-    near = difflib.get_close_matches(split[:200], names, n=5, cutoff=0.5)
+    # Long names and many of them would take seconds.
+    some = [name for name in itertools.islice(names, _LOOKED_AT) if len(name) <= _LONG]
+    near = difflib.get_close_matches(split[:_LONG], some, n=5, cutoff=0.5)
     hint = near or [cut.name for cut in cuts if cut.pareto][:5]
     raise BadCut(f"no cut is called '{split[:80]}'; near: {', '.join(hint)}")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from swift_hapi.graph.cuts import resolve
+from swift_hapi.graph.cuts import Cut, resolve
 from swift_hapi.graph.split import make_extractor, model_cuts
 from swift_hapi.protocol.errors import BadCut, ModelInvalid
 
@@ -40,6 +40,22 @@ def test_unknown_cuts_are_refused(resnet, split):
 def test_near_names_are_told(resnet):
     with pytest.raises(BadCut, match="layer4_1_relu"):
         resolve(resnet.extractor.cuts, "layer4_1_rellu")
+
+
+def test_near_names_are_not_looked_for_without_end():
+    """It is quadratic in the length of names, and runs where nothing may take long."""
+    def cut(i: int, name: str) -> Cut:
+        return Cut(i, name, (1,), 4, False)
+
+    many = [cut(i, f"n{i}") for i in range(5000)] + [cut(5000, "particular")]
+    with pytest.raises(BadCut) as caught:
+        resolve(many, "particulars")
+    assert "particular," not in caught.value.detail.replace("particulars", "")
+    long = [cut(0, "a"), cut(1, "particular" * 19)]
+    with pytest.raises(BadCut) as caught:
+        resolve(long, "particular" * 18)
+    assert "particular" * 19 not in caught.value.detail
+    assert resolve(many, "particular").index == 5000
 
 
 class _UsesSizeLater(nn.Module):
