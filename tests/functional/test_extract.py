@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 
 import numpy as np
@@ -114,6 +115,28 @@ def test_killed_and_run_again(cluster, store, tmp_path, monkeypatch, suffix):
     part = 1 - report["resumed"] / 46
     assert report["bytes_received"] < first["bytes_received"] * (part + 0.1)
     assert broken.read_bytes() == whole.read_bytes()
+
+
+def test_an_engine_that_is_killed_changes_nothing(cluster, store, expected, tmp_path):
+    out = tmp_path / "f.npy"
+    process = start(
+        cluster, "extract", DATA, *OPTIONS, "--concurrency", "1", "--prefetch", "1", "--out", out
+    )
+    journal, before = tmp_path / "f.npy.journal", cluster.pids["engine"]
+
+    def some() -> bool:
+        assert process.poll() is None, process.communicate()
+        return journal.exists() and journal.read_bytes().count(b"\n") > 2
+
+    wait_until(some, "two shards to be written")
+    os.kill(before, signal.SIGKILL)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    close(np.load(out), expected[2])
+    wait_until(
+        lambda: cluster.pids.get("engine") not in (None, before) and "swift_hapi" in store.info(),
+        "the engine to be started again",
+    )
 
 
 def test_without_a_filter(store, digits, expected, tmp_path, monkeypatch, capsys):
