@@ -28,6 +28,7 @@ NETWORKS = {
     "timm/tf_efficientnet_lite0": "global_pool_flatten",
 }
 READY_TIMEOUT = 120.0
+MEASURE_TIMEOUT = 300.0
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,16 @@ class Setting:
                 return
             time.sleep(0.05)
         raise RuntimeError("the engine does not become idle")
+
+    def wait_measured(self) -> None:
+        """Until the engine has measured the memory of every network that it knows."""
+        until = time.monotonic() + MEASURE_TIMEOUT
+        while time.monotonic() < until:
+            models = self.engine()["models"]
+            if models["measured"] >= len(self.networks):
+                return
+            time.sleep(0.2)
+        raise RuntimeError("the networks' memory is not measured")
 
     def shard(self, images: int, number: int = 0, account: int = 0) -> str:
         """Store a shard of photos; its name."""

@@ -147,6 +147,7 @@ def make_app(
         else:
             in_background(warm_up())
         yield
+        await engine.calibrator.close()
         engine.workers.shutdown()
 
     app = Starlette(

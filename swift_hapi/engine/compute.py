@@ -20,11 +20,13 @@ from swift_hapi.engine.device import AllocationFailed, Device
 from swift_hapi.engine.job import Job
 from swift_hapi.engine.workers import Workers, call
 from swift_hapi.graph.failures import Abandoned, is_allocation_failure
+from swift_hapi.graph.memory import HeadMemory
+from swift_hapi.graph.program import Before
 from swift_hapi.protocol.errors import HapiError, ModelInvalid, UndecodableSample
 from swift_hapi.samples.decode import decode_sample
 
 #: takes a batch, and what it is to call before every node
-Head = Callable[[torch.Tensor, Callable[[int], None]], torch.Tensor]
+Head = Callable[[torch.Tensor, Before], torch.Tensor]
 #: images are decoded into the layout in which the network wants them, height, width, channels
 _IMAGE = 3
 #: what a network raises that runs on meta tensors, but not on these samples
@@ -133,7 +135,11 @@ def _scatter(result: torch.Tensor | np.ndarray, slots: Sequence[Slot]) -> None:
 
 
 def _infer(
-    device: Device, head: Head | None, batch: np.ndarray, slots: Sequence[Slot], sample_bytes: int
+    device: Device,
+    head: Head | None,
+    batch: np.ndarray,
+    slots: Sequence[Slot],
+    memory: HeadMemory | None,
 ) -> tuple[float, float]:
     """Run the head; the only place where the engine runs a network. It is given up, and its
     memory free, soon after the last request has left.
@@ -150,9 +156,8 @@ def _infer(
     if head is None:
         _scatter(batch, slots)
     else:
-        size = sample_bytes * len(batch)
         try:
-            result = device.run(head, torch.from_numpy(batch), size, go_on)
+            result = device.run(head, torch.from_numpy(batch), memory, go_on)
         except Abandoned:
             return time.perf_counter() - began, time.thread_time() - cpu
         except _MODEL_FAULTS as error:
@@ -174,7 +179,7 @@ async def run_batch(
     head: Awaitable[Head | None],
     before: asyncio.Future[None] | None,
     padded: int = 0,
-    sample_bytes: int = 0,
+    memory: HeadMemory | None = None,
 ) -> Cost:
     """Run one micro-batch; its requests get their rows, their faults, and their times.
 
@@ -182,7 +187,7 @@ async def run_batch(
     :param head: the network, maybe still being loaded; None gives the decoded input
     :param before: done when the lane's previous micro-batch has been through here, if there is one
     :param padded: rows to run in any case; what is beyond the samples is zeros
-    :param sample_bytes: what the network needs for each row
+    :param memory: what the network needs
     :raises AllocationFailed: there is not enough memory; nothing has been handed out
     :raises HapiError: no sample can be had from ``head``
     """
@@ -190,14 +195,14 @@ async def run_batch(
     size = max(len(slots), padded)
     try:
         with batch_array(scratch, size, work.in_shape, work.in_dtype) as batch:
-            return await _run(workers, device, batch, slots, head, before, padded, sample_bytes)
+            return await _run(workers, device, batch, slots, head, before, padded, memory)
     except (MemoryError, RuntimeError, OSError) as error:
         if is_allocation_failure(error):
             raise AllocationFailed(str(error)) from error
         raise
 
 
-async def _run(workers, device, batch, slots, head, before, padded, sample_bytes) -> Cost:
+async def _run(workers, device, batch, slots, head, before, padded, memory) -> Cost:
     turns = iter(range(len(slots)))
     threads = min(workers.decoders, len(slots))
     decoding = [
@@ -230,7 +235,7 @@ async def _run(workers, device, batch, slots, head, before, padded, sample_bytes
     size = max(len(slots), padded)
     batch[len(slots) : size] = 0
     seconds, cpu = await call(
-        workers.infer, _infer, device, network, batch[:size], slots, sample_bytes
+        workers.infer, _infer, device, network, batch[:size], slots, memory
     )
     _share(slots, seconds, cpu * workers.cpus)
     return Cost(seconds, decoded)

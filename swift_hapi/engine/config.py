@@ -159,6 +159,8 @@ class EngineConfig:
     batch_wait: float = 0.02
     batch_time: float = 0.4
     fixed_batch: bool = False
+    measure_memory: bool = True
+    max_sample_gflops: int = 4000
     queue_depth: int = 64
     account_concurrency: int = 16
     account_rate: float = 0.0
@@ -206,6 +208,8 @@ _PARSERS = {
     "batch_wait": _nonnegative,
     "batch_time": _seconds,
     "fixed_batch": _boolean,
+    "measure_memory": _boolean,
+    "max_sample_gflops": _count,
     "queue_depth": _count,
     "account_concurrency": _count,
     "account_rate": _nonnegative,

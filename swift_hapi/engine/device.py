@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 
 import torch
 
 from swift_hapi.engine.budget import host_memory
-from swift_hapi.engine.heap import Heap
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.failures import is_allocation_failure
+from swift_hapi.graph.heap import Heap
+from swift_hapi.graph.memory import HeadMemory
+from swift_hapi.graph.program import Before
 
 CHOICES = ("cpu", "cuda", "auto")
 
@@ -67,20 +68,34 @@ class Device:
         self,
         head,
         batch: torch.Tensor,
-        activation_bytes: int = 0,
-        before: Callable[[int], None] | None = None,
+        memory: HeadMemory | None = None,
+        before: Before | None = None,
     ) -> torch.Tensor:
         """``head(batch, before)``, from host memory to host memory. Blocking.
 
-        :param activation_bytes: what it should take
+        :param memory: what it should take
         :param before: called before every node; what it raises ends the run
         """
         if self.kind == "cpu":
-            if self.heap is not None:
-                self.heap.make_room(activation_bytes)
-            return head(batch, before)
+            return head(batch, self._watched(memory, len(batch), before))
         torch.cuda.reset_peak_memory_stats(self._device)
         return head(batch.to(self._device), before).cpu()
+
+    def _watched(
+        self, memory: HeadMemory | None, batch: int, before: Before | None
+    ) -> Before | None:
+        """``before``, with an eye on the host's memory."""
+        if self.heap is None or memory is None:
+            return before
+        watch = self.heap.watch(memory, batch)
+        if watch is None or before is None:
+            return watch or before
+
+        def both(at: int) -> None:
+            before(at)
+            watch(at)
+
+        return both
 
     def peak(self, weight_bytes: int) -> int | None:
         """Most bytes that the last :meth:`run` had on the device beside ``weight_bytes``; None

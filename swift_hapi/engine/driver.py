@@ -244,7 +244,7 @@ class Driver:
                     head,
                     before,
                     lane.padded,
-                    lane.sample_bytes,
+                    lane.memory,
                 )
             finally:
                 head.cancel()

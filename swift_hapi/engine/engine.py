@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
 from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
 
 import torch
 
 from swift_hapi.engine.accounts import AccountLimits, Ledger
+from swift_hapi.engine.calibration import Calibrator
 from swift_hapi.engine.compute import Cost
 from swift_hapi.engine.config import EngineConfig
 from swift_hapi.engine.control import ControlConfig, Controller, DeviceSpec, LaneKey
 from swift_hapi.engine.device import Device
 from swift_hapi.engine.driver import Driver
 from swift_hapi.engine.gauges import watch_engine
-from swift_hapi.engine.heap import Heap
 from swift_hapi.engine.metrics import Metrics
 from swift_hapi.engine.model_files import CachedModels, ModelFile, ModelFiles, OperatorModels
 from swift_hapi.engine.model_memory import ModelMemory
@@ -25,6 +27,9 @@ from swift_hapi.engine.sizing import DEPTH, BatchLimits
 from swift_hapi.engine.warmup import first_forward, tiny_head
 from swift_hapi.engine.weights import Weights
 from swift_hapi.engine.workers import Workers, call
+from swift_hapi.graph.caps import Caps
+from swift_hapi.graph.extractor import load_extractor
+from swift_hapi.graph.heap import Heap
 from swift_hapi.protocol.errors import EngineBusy
 from swift_hapi.samples import numerics
 
@@ -58,7 +63,10 @@ class Engine:
         self.workers = Workers(config.engine_cpus.threads, config.decoders)
         self.metrics = Metrics(config.account_metrics)
         self.usage = Ledger()
-        self.weights = Weights(self.workers, self.device)
+        caps = Caps(flops=config.max_sample_gflops * 1e9)
+        self.weights = Weights(
+            self.workers, self.device, functools.partial(load_extractor, caps=caps)
+        )
         self.budget = self._budget()
         self.heap = Heap(self.budget)
         self.controller = self._controller()
@@ -72,8 +80,13 @@ class Engine:
             OperatorModels(config.model_dir),
             CachedModels(config.cache_dir, config.max_cache_bytes),
         )
+        self.calibrator = self._calibrator()
         self.memory = ModelMemory(
-            self._largest_model, self.workers, self.weights, self.driver
+            self._largest_model,
+            self.workers,
+            self.weights,
+            self.driver,
+            self.calibrator.learnt,
         )
         watch_engine(self)
         self._warn_of_contradictions()
@@ -88,6 +101,24 @@ class Engine:
     def _largest_model(self) -> int:
         """Objects have their share of the budget for themselves."""
         return self.budget - self.controller.devices[0].ledger.door.cap
+
+    def _calibrator(self) -> Calibrator:
+        config = self.config
+
+        def file_of(digest: str) -> Path | None:
+            file = self.files.find(digest)
+            return None if file is None else file.path
+
+        return Calibrator(
+            config.cache_dir,
+            self.numerics,
+            config.engine_cpus.threads,
+            self.budget // 2,
+            self.driver,
+            file_of,
+            busy=lambda: bool(self.controller.devices[0].ledger.door.holders),
+            measures=config.measure_memory and self.device.kind == "cpu" and self.worker == 0,
+        )
 
     def _controller(self) -> Controller:
         config = self.config
@@ -160,6 +191,7 @@ class Engine:
                     for name, file in sorted(self.files.operator.by_name.items())
                 },
                 "known": self.memory.digests(),
+                "measured": self.memory.measured,
                 "loaded": self.weights.digests(),
                 "loaded_bytes": device["weight_bytes"],
                 "loads": self.weights.loads,

@@ -194,7 +194,7 @@ class FeatureCall:
         spec, padded = sizing.lane_spec(
             key, weight_bytes, footprint, engine.batches, engine.driver.never_runs
         )
-        lane = Lane(spec, file, cut if runs else None, padded, footprint.activations)
+        lane = Lane(spec, file, cut if runs else None, padded, footprint.head)
         return _Plan(shape, model.input_dtype, cut, footprint, lane, model.ids_below)
 
     async def _stored_shape(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from swift_hapi.engine.control import LaneKey, LaneSpec
 from swift_hapi.engine.model_files import ModelFile
 from swift_hapi.graph.cuts import Cut
+from swift_hapi.graph.memory import HeadMemory
 
 
 class Lane:
     """What the driver needs to run a lane's micro-batches: ``cut`` is None where nothing is to
-    be run but decoding; ``padded`` rows are run in any case; each takes ``sample_bytes``."""
+    be run but decoding; ``padded`` rows are run in any case; the network takes ``memory``."""
 
     def __init__(
         self,
@@ -17,10 +18,10 @@ class Lane:
         file: ModelFile,
         cut: Cut | None,
         padded: int = 0,
-        sample_bytes: int = 0,
+        memory: HeadMemory | None = None,
     ):
         self.spec = spec
-        self.sample_bytes = sample_bytes
+        self.memory = memory
         self.file = file
         self.cut = cut
         self.padded = padded

@@ -16,26 +16,40 @@ from swift_hapi.engine.workers import Workers, call
 from swift_hapi.graph import cuts
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
-from swift_hapi.graph.memory import per_sample_bytes
+from swift_hapi.graph.liveness import LiveProfile, live_profile
+from swift_hapi.graph.memory import UNMEASURED, MemoryModel
 from swift_hapi.protocol.errors import BadTransform, ModelInvalid
 
 T = TypeVar("T")
 #: Input shapes remembered per model; clients choose them.
 _SHAPES = 16
-#: Heap taken for activations, over the most of them that live at once: their sizes differ so much
-#: that what one leaves free seldom suits the next (measured: 1.0 to 2.0).
-_HEAP = 2
 
 
-def footprint_of(extractor: Extractor, cut: Cut, shape: tuple[int, ...]) -> Footprint:
-    """Bytes per sample of ``shape`` up to ``cut``. Blocking.
+def footprint_of(
+    extractor: Extractor,
+    cut: Cut,
+    shape: tuple[int, ...],
+    memory: MemoryModel = UNMEASURED,
+) -> Footprint:
+    """Bytes per sample of ``shape`` up to ``cut``, and once. Blocking.
 
     :raises ModelInvalid: the extractor does not run on that shape
     """
-    activations = 0
-    if cut.index:
-        activations = _HEAP * per_sample_bytes(extractor, cut, shape)
-    return Footprint(extractor.dtype.itemsize * math.prod(shape), cut.bytes, activations)
+    return _footprint(extractor, cut, shape, live_profile(extractor, cut, shape), memory)
+
+
+def _footprint(
+    extractor: Extractor,
+    cut: Cut,
+    shape: tuple[int, ...],
+    profile: LiveProfile,
+    memory: MemoryModel,
+) -> Footprint:
+    decoded = extractor.dtype.itemsize * math.prod(shape)
+    if not cut.index:
+        return Footprint(decoded, cut.bytes, 0)
+    head = memory.of(profile)
+    return Footprint(decoded, cut.bytes, head.per_sample, head.once, head)
 
 
 class LoadedModel:
@@ -47,10 +61,17 @@ class LoadedModel:
     def __init__(self, extractor: Extractor, workers: Workers):
         self.weight_bytes = extractor.weight_bytes
         self._extractor = extractor.skeleton()
+        #: how much memory it takes, guessed until it has been measured
+        self.memory: MemoryModel = UNMEASURED
         self._workers = workers
         self._cuts: OrderedDict = OrderedDict()
-        self._footprints: OrderedDict = OrderedDict()
+        self._profiles: OrderedDict = OrderedDict()
         self._making: dict[tuple[int, Hashable], asyncio.Task] = {}
+
+    @property
+    def extractor(self) -> Extractor:
+        """Without weights."""
+        return self._extractor
 
     @property
     def digest(self) -> str:
@@ -121,12 +142,12 @@ class LoadedModel:
         return every[found.index]
 
     async def footprint(self, cut: Cut, shape: tuple[int, ...]) -> Footprint:
-        """Bytes per sample of ``shape`` up to ``cut``."""
-
-        key = cut.index, shape
-        return await self._once(
-            self._footprints,
-            key,
-            _SHAPES * len(self._extractor.cuts),
-            lambda: footprint_of(self._extractor, cut, shape),
+        """Bytes per sample of ``shape`` up to ``cut``, and once for all."""
+        most = _SHAPES * len(self._extractor.cuts)
+        profile = await self._once(
+            self._profiles,
+            (cut.index, shape),
+            most,
+            lambda: live_profile(self._extractor, cut, shape),
         )
+        return _footprint(self._extractor, cut, shape, profile, self.memory)

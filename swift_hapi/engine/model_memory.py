@@ -16,6 +16,7 @@ from swift_hapi.engine.loaded import LoadedModel
 from swift_hapi.engine.model_files import ModelFile
 from swift_hapi.engine.weights import Weights
 from swift_hapi.engine.workers import Workers
+from swift_hapi.graph.memory import UNMEASURED
 from swift_hapi.protocol.errors import EngineBusy, TooLarge
 
 _KNOWN = 256
@@ -58,6 +59,11 @@ class ModelMemory:
     def digests(self) -> list[str]:
         """Least recently used first."""
         return [f"sha256:{hex_}" for hex_ in self._known]
+
+    @property
+    def measured(self) -> int:
+        """How many have had their memory measured."""
+        return sum(model.memory is not UNMEASURED for model in self._known.values())
 
     def check_size(self, size: int) -> None:
         """:raises TooLarge: a file of ``size`` bytes can never be loaded"""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from swift_hapi.engine.control import LaneKey, LaneSpec
+from swift_hapi.graph.memory import HeadMemory
 from swift_hapi.protocol.errors import TooLarge
 from swift_hapi.protocol.limits import Limits
 
@@ -17,12 +18,13 @@ _INDEX_BYTES = 16  #: place and label of a sample in a response
 @dataclass(frozen=True)
 class Footprint:
     """Bytes per sample: decoded input, features at the cut, and what the head needs to run;
-    ``fixed`` is what it needs besides, whatever the micro-batch."""
+    ``fixed`` is what it needs besides, whatever the micro-batch; ``head``: the same, by node."""
 
     input: int
     output: int
     activations: int
     fixed: int = 0
+    head: HeadMemory | None = None
 
 
 @dataclass(frozen=True)

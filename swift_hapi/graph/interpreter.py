@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from swift_hapi.graph import aliasing, ir
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.failures import is_allocation_failure
-from swift_hapi.graph.program import Program
+from swift_hapi.graph.program import Before, Program
 from swift_hapi.protocol.errors import ModelInvalid, UndecodableSample
 
 #: images run in channels_last
@@ -88,12 +86,9 @@ class Head:
             nodes, graph.input, cut.name, extractor.resolver, extractor.known
         )
 
-    def __call__(
-        self, x: torch.Tensor, stop: Callable[[], bool] | None = None
-    ) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, before: Before | None = None) -> torch.Tensor:
         """
-        :param stop: asked before every node whether to go no further
-        :raises Abandoned: it said so
+        :param before: called before every node; what it raises ends the run
         :raises ModelInvalid: the network does not run on these values
         """
         with torch.inference_mode():
@@ -101,7 +96,7 @@ class Head:
             if x.dim() == 4:
                 x = _lay_out(x, IMAGE_LAYOUT)
             try:
-                return self._program(x.clone() if self._clone else x, stop)
+                return self._program(x.clone() if self._clone else x, before)
             except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
                 if is_allocation_failure(error):
                     raise

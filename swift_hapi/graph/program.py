@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from swift_hapi.graph import ir
-from swift_hapi.graph.failures import Abandoned
 from swift_hapi.graph.ir import Node, Ref
 
 Registers = list
 Resolve = Callable[[Node], Callable]
+#: given the place of a node among those that run
+Before = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -103,17 +104,14 @@ class Program:
             for at, node in enumerate(nodes)
         )
 
-    def __call__(self, x: object, stop: Callable[[], bool] | None = None) -> object:
-        """
-        :param stop: asked before every node; the run ends there when it says so
-        :raises Abandoned: it was stopped
-        """
+    def __call__(self, x: object, before: Before | None = None) -> object:
+        """:param before: called before every node; what it raises ends the run"""
         registers = self._registers.copy()
         registers[0] = x
         del x
-        for step in self._steps:
-            if stop is not None and stop():
-                raise Abandoned
+        for at, step in enumerate(self._steps):
+            if before is not None:
+                before(at)
             registers[step.out] = step.call(registers)
             for slot in step.dead:
                 registers[slot] = None

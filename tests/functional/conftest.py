@@ -16,7 +16,10 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory) -> Iterator[EmbeddedCluster]:
     """The running cluster; nobody may stop it or break what others rely on."""
-    config = ClusterConfig(dir=tmp_path_factory.mktemp("cluster"))
+    # Measuring every model that a test brings along would take the CPU that tests need.
+    config = ClusterConfig(
+        dir=tmp_path_factory.mktemp("cluster"), engine_conf=(("measure_memory", "false"),)
+    )
     with EmbeddedCluster(config) as running:
         yield running
 

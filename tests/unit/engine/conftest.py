@@ -116,6 +116,7 @@ class EngineProcess:
             "cache_dir": directory / "cache",
             "engine_cpus": 1,
             "decode_threads": 1,
+            "measure_memory": "false",
             **options,
         }
         lines = ["[engine]", *(f"{name} = {value}" for name, value in values.items())]

@@ -9,7 +9,7 @@ import pytest
 
 from swift_hapi.engine.budget import MemoryBudget, host_memory
 from swift_hapi.engine.buffers import array
-from swift_hapi.engine.heap import Heap, resident
+from swift_hapi.graph.heap import resident
 
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -57,14 +57,3 @@ def test_arrays_outside_of_the_heap_go_back_to_the_system():
     assert rows.sum() == 2 << 20
     del rows
     assert resident() - before < 32 << 20
-
-
-def test_the_heap_is_given_back_only_when_there_is_need():
-    heap = Heap(budget=1 << 20)
-    heap.make_room(1 << 40)  # nothing is known about the process yet
-    assert heap.trims == 0
-    heap.settle()
-    heap.make_room(1 << 10)
-    assert heap.trims == 0
-    heap.make_room(1 << 40)
-    assert heap.trims == 1

@@ -75,6 +75,8 @@ def test_values(text, option, value):
         "batch_min = 40",
         "batch_time = 0",
         "fixed_batch = maybe",
+        "measure_memory = often",
+        "max_sample_gflops = 0",
         "workers = 0",
         "device = tpu",
         "nice = -1",
