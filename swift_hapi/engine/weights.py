@@ -46,14 +46,15 @@ class Weights:
     def digests(self) -> list[str]:
         return list(self._entries)
 
-    async def read(self, file: ModelFile) -> Extractor:
+    async def read(self, file: ModelFile, put=lambda extractor: extractor) -> Extractor:
         """The extractor of a file, not kept here.
 
+        :param put: moves it elsewhere, in the same thread: another turn there could be far off
         :raises ModelInvalid: the file is no extractor
         :raises ModelMismatch: the file no longer has the digest it is kept under
         :raises OSError: the file is gone
         """
-        extractor = await call(self._workers.load, self._load, file.path)
+        extractor = await call(self._workers.load, lambda: put(self._load(file.path)))
         if extractor.digest != f"sha256:{file.hex}":
             raise ModelMismatch(f"the file kept as {file.hex} has digest {extractor.digest}")
         self.loads += 1
@@ -68,14 +69,10 @@ class Weights:
         digest = f"sha256:{file.hex}"
         entry = self._entries.get(digest)
         if entry is None:
-            entry = _Entry(asyncio.ensure_future(self._onto_device(file)))
+            entry = _Entry(asyncio.ensure_future(self.read(file, self._device.take)))
             entry.loading.add_done_callback(lambda task: self._loaded(digest, entry))
             self._entries[digest] = entry
         return await asyncio.shield(entry.loading)
-
-    async def _onto_device(self, file: ModelFile) -> Extractor:
-        extractor = await self.read(file)
-        return await call(self._workers.load, self._device.take, extractor)
 
     def _loaded(self, digest: str, entry: _Entry) -> None:
         failed = entry.loading.cancelled() or entry.loading.exception() is not None

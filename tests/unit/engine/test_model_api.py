@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from benchmarks.building import chain
+from benchmarks.costly import chain_of
 from tests.unit.engine.client import Expecting, ask, ask_expecting
 from tests.unit.engine.conftest import EngineProcess, feature_headers, post, shard
 
@@ -143,3 +145,30 @@ def test_hangup_reads_the_operators_directory_anew(own, models):
     own.wait_until(lambda: head(own, "late").headers[MODEL] != models[0].digest)
     answer = post(own, shard(1), feature_headers("late"))
     assert (answer.status, answer.problem) == (422, "model-invalid")
+
+
+def test_an_account_that_sends_bad_models_does_not_keep_others_waiting(own):
+    """Three of its files are to be examined; that of another account does not wait for all."""
+    cache = own.directory / "cache"
+    # Each takes a second until it is refused: slow operations, another file each time.
+    bad = [chain_of("interpolate", 4_000 + i) for i in range(3)]
+    good = chain(5, "method", "sigmoid")
+    ended: list[str] = []
+
+    def send(account: str, body: bytes) -> int:
+        digest = hashlib.sha256(body).hexdigest()
+        headers = {"X-Hapi-Account": account}
+        status = ask_expecting(own.socket, "PUT", f"/v1/models/{digest}", body, headers).status
+        ended.append(account)
+        return status
+
+    with ThreadPoolExecutor(4) as pool:
+        many = [pool.submit(send, "AUTH_many", body) for body in bad]
+        own.wait_until(
+            lambda: sum(len(body) for body in bad)
+            == sum(path.stat().st_size for path in cache.glob(".upload-*"))
+        )
+        one = pool.submit(send, "AUTH_one", good)
+        assert [future.result() for future in many] == [422] * 3
+        assert one.result() == 201
+    assert ended[-1] == "AUTH_many"
