@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from swift_hapi.engine.control.lanes import Flight, Lane
+from swift_hapi.engine.control.lanes import Flight, Lane, even
 from swift_hapi.engine.control.laneset import LaneSet
 from swift_hapi.engine.control.ledger import Ledger
 from swift_hapi.engine.control.queueing import Job, Stage
@@ -76,7 +76,7 @@ class Scheduler:
         free = self.ledger.free + self.ledger.weights.evictable(keep)
         if lane.key.digest not in self.ledger.weights:
             free -= lane.spec.weight_bytes
-        size = min(target, lane.queue.waiting, lane.fit(free))
+        size = even(min(target, lane.queue.waiting, lane.fit(free)), lane.queue.waiting)
         return size if size >= min(lane.floor, lane.queue.waiting) else 0
 
     def _lanes_full(self) -> bool:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from swift_hapi.engine.control.admission import Gate
 from swift_hapi.engine.control.eviction import Weights
 from swift_hapi.engine.control.fairness import AccountClock
-from swift_hapi.engine.control.lanes import Flight, Lane
+from swift_hapi.engine.control.lanes import Flight, Lane, even
 from swift_hapi.engine.control.placement import Offer, choose
 from swift_hapi.engine.control.queueing import Job
 from swift_hapi.engine.control.types import ControlConfig, DeviceSpec, LaneKey, LaneSpec, Ticket
@@ -211,7 +211,7 @@ def timed(seconds_each: float, size: int = 32, times: int = 8) -> Lane:
 
 @pytest.mark.parametrize(
     "seconds_each, limit",
-    [(0.001, 32), (0.0125, 32), (0.02, 20), (0.024, 16), (0.09, 4), (9.0, 4)],
+    [(0.001, 32), (0.0125, 32), (0.02, 16), (0.03, 12), (0.09, 4), (9.0, 4)],
 )
 def test_a_micro_batch_takes_no_longer_than_it_should(seconds_each, limit):
     assert timed(seconds_each).limit == limit
@@ -241,3 +241,11 @@ def test_memory_may_say_less_than_time():
     lane = timed(0.001)
     lane.failed(16, 1.25)
     assert lane.limit == 8
+
+
+def test_what_would_make_a_batch_odd_is_left_to_the_next():
+    assert [even(size, 64) for size in (1, 7, 15, 16, 20, 31, 32, 40)] == [
+        1, 7, 15, 16, 16, 16, 32, 32,
+    ]  # fmt: skip
+    # Nothing is left behind for its own sake.
+    assert even(20, 20) == 20 and even(40, 40) == 40
