@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from hapi_compute import FeaturesOf, Reading, SwiftDataset
+from hapi_compute.data.errors import DatasetError
 from hapi_compute.models import load_model
 from swift_hapi.graph.interpreter import Head
 from swift_hapi.graph.split import build_transfer
@@ -216,6 +217,30 @@ def test_a_rank_gets_its_own_part_alone(store, parts):
         received.append((bytes_, samples))
     (bytes_1, samples_1), (bytes_2, samples_2) = received
     assert samples_1 == 47 and samples_2 <= 50 and bytes_2 < 1.15 * bytes_1
+
+
+def test_foreign_tars_are_counted_when_asked(store):
+    """Copies of the shards without a manifest."""
+    store.put_container("foreign")
+    for each in store.list("datasets", "d/"):
+        if each.name.endswith(".tar"):
+            body = store.get("datasets", each.name).body
+            store.put("foreign", each.name, body, content_type="application/x-tar")
+    options = {"batch_size": BATCH, "transform": TRANSFORM, "num_classes": 10}
+    unknown = SwiftDataset("swift://foreign/d", store, **options)
+    alone = consume(unknown)
+    assert unknown.steps is None and len(keys(alone)) == 47
+    with pytest.raises(DatasetError, match="count=True"):
+        consume(unknown, num_workers=2)
+    data = SwiftDataset("swift://foreign/d", store, count=True, **options)
+    assert data.steps == 8 and keys(consume(data, num_workers=2)) == keys(alone)
+
+
+def test_persistent_workers_are_refused(store):
+    loader = DataLoader(dataset(store), batch_size=None, num_workers=1, persistent_workers=True)
+    assert len(list(loader)) == 8
+    with pytest.raises(RuntimeError, match="set_epoch"):
+        list(loader)
 
 
 def test_it_says_what_is_wrong(store):

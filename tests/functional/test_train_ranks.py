@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.functional.support import processes_naming, wait_until
 from tests.functional.training import RTOL, client_of, config, digit_folders, put
 
 TRAIN, TEST = "swift://ranks/train", "swift://ranks/test"
@@ -32,27 +35,34 @@ def environment(cluster) -> dict[str, str]:
     return {**os.environ, **names, "OMP_NUM_THREADS": "1"}
 
 
-def launch(
+def start(
     cluster, ranks: int, out: Path, *argv: str, dataset: str = TRAIN, **options
-) -> subprocess.CompletedProcess:
+) -> subprocess.Popen:
     """One run on ``ranks`` processes of this machine."""
     command = ["--module", "hapi_compute.cli.main", "train", dataset, "--out", str(out)]
     command += ["--json", str(out / "report.json"), "--test", TEST, *argv]
     # Layers with batch statistics would see other batches on every rank: train the last layer.
-    wanted = config(TRAIN, freeze_at="avgpool", **options)
+    wanted = config(TRAIN, **{"freeze_at": "avgpool"} | options)
     for name in OPTIONS:
         command += [f"--{name.replace('_', '-')}", str(getattr(wanted, name))]
     launcher = ["--standalone", f"--nproc-per-node={ranks}"]
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *launcher, *command],
-        env=environment(cluster), capture_output=True, text=True, timeout=240, check=False,
+        env=environment(cluster), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
     )  # fmt: skip
+
+
+def launch(cluster, ranks: int, out: Path, *argv: str, **options) -> tuple[int, str]:
+    """(exit status, what it said)."""
+    process = start(cluster, ranks, out, *argv, **options)
+    _, errors = process.communicate(timeout=240)
+    return process.returncode, errors
 
 
 def train(cluster, ranks: int, out: Path, *argv: str, **options) -> dict:
     out.mkdir(exist_ok=True)
-    done = launch(cluster, ranks, out, *argv, **options)
-    assert done.returncode == 0, done.stderr[-3000:]
+    status, errors = launch(cluster, ranks, out, *argv, **options)
+    assert status == 0, errors[-3000:]
     return json.loads((out / "report.json").read_text())
 
 
@@ -103,8 +113,40 @@ def test_two_ranks_converge_as_one_does(cluster, store, tmp_path):
     assert two["epochs"][-1]["loss"] < 0.5 * two["epochs"][0]["loss"]
 
 
+@pytest.mark.slow
+def test_killed_on_two_ranks_resumed_on_three_and_on_one(cluster, store, tmp_path):
+    options = {"epochs": 4, "lr": 1e-4}
+    whole = train(cluster, 1, tmp_path / "whole", "--split", "add_4", **options)
+    out = tmp_path / "killed"
+    out.mkdir()
+    argv = ("--split", "add_4", "--checkpoint-seconds", "0", "--resume")
+    for ranks, steps in ((2, 5), (3, 9)):
+        process = start(cluster, ranks, out, *argv, **options)
+        wait_until(lambda: logged(out) >= steps or process.poll() is not None, "steps", 120)  # noqa: B023
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        for pid in [process.pid, *processes_naming(str(out))]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.communicate()
+    assert logged(out) < 16
+    found = train(cluster, 1, out, *argv, **options)
+    np.testing.assert_allclose(found["step_losses"], whole["step_losses"], rtol=RTOL)
+    assert logged(out) == 16 and found["test"]["confusion"] == whole["test"]["confusion"]
+
+
+def logged(out: Path) -> int:
+    path = out / "log.jsonl"
+    return path.read_text().count('"event": "step"') if path.exists() else 0
+
+
+@pytest.mark.slow
+def test_choosing_the_split_and_layers_with_batch_statistics(cluster, store, tmp_path):
+    report = train(cluster, 2, tmp_path, "--split", "auto", freeze_at="layer3", epochs=3)
+    assert len(report["step_losses"]) == 12 and report["plan"]["candidates"]
+    assert report["epochs"][2]["loss"] < report["epochs"][0]["loss"]
+
+
 def test_an_error_ends_all_ranks_and_is_told_once(cluster, store, tmp_path):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"of another run")
-    done = launch(cluster, 2, tmp_path, "--split", "raw", epochs=1)
-    assert done.returncode != 0
-    assert done.stderr.count("holds a run already") == 1
+    status, errors = launch(cluster, 2, tmp_path, "--split", "raw", epochs=1)
+    assert status != 0 and errors.count("holds a run already") == 1

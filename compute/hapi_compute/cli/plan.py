@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.plot is not None:
         plot.check()
-    config = replace(config_of(args), split=AUTO, out=None, resume=False)
+    config = replace(config_of(args), split=AUTO, out=None, resume=False, tensorboard=False)
     with for_terminal() as progress, running(config, options.client(args), progress) as job:
         document = job.plan().plan.to_dict()
     out = sys.stderr if args.json == "-" else sys.stdout

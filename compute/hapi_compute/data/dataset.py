@@ -35,6 +35,7 @@ import torch.distributed as dist
 from torch.utils.data import IterableDataset, get_worker_info
 
 from hapi_compute.data.batches import Batch, EpochTotals, Loader
+from hapi_compute.data.counting import counted
 from hapi_compute.data.fetcher import Fetcher
 from hapi_compute.data.listing import Dataset, pin
 from hapi_compute.data.readers import FeatureReader, Pushdown, RawReader, tensor_shape
@@ -120,6 +121,8 @@ class SwiftDataset(IterableDataset):
         among the ranks; if there are fewer than ranks, some get an empty part
     :param num_classes: for tar shards without a manifest
     :param labels: as :func:`hapi_compute.data.listing.pin` takes it
+    :param count: where there is no manifest that tells how many samples a shard has, read all of
+        them once to count: several ranks or workers have to know
     :param rank: of ``ranks``; None: as ``torch.distributed`` says once iteration begins, one of
         one if it is not initialised
     :raises ValueError: an option is out of range
@@ -141,6 +144,7 @@ class SwiftDataset(IterableDataset):
         batched: bool = True,
         num_classes: int | None = None,
         labels: str | None = None,
+        count: bool = False,
         rank: int | None = None,
         ranks: int | None = None,
         reading: Reading | None = None,
@@ -153,6 +157,8 @@ class SwiftDataset(IterableDataset):
         if rank is not None:
             Share(rank, ranks)
         self.listing: Dataset = pin(store, SwiftUrl.parse(url), num_classes, labels)
+        if count:
+            self.listing = counted(self.listing, store)
         self.classes = self.listing.classes
         self.batch_size = batch_size
         self.batched = batched
@@ -178,6 +184,7 @@ class SwiftDataset(IterableDataset):
         #: where the next iteration begins, and where the running one is
         self._start = {"epoch": 0, "step": 0}
         self._position = dict(self._start)
+        self._iterated = 0  #: the worker process that has iterated already
         #: what the last epoch that ended in this process has read
         self.totals = EpochTotals()
 
@@ -244,6 +251,13 @@ class SwiftDataset(IterableDataset):
     def __iter__(self) -> Iterator[dict]:
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        if info is not None:
+            if self._iterated == os.getpid():
+                raise RuntimeError(
+                    "persistent_workers=True: a worker that goes on does not learn of set_epoch; "
+                    "use persistent_workers=False"
+                )
+            self._iterated = os.getpid()
         start = dict(self._start)
         first = start["step"]
         if "worker" in start:

@@ -135,7 +135,8 @@ class Layout:
         if self.samples is None and not self.share.alone:
             raise DatasetError(
                 "several ranks or workers need the number of samples of every shard, which a "
-                "dataset without hapi-dataset.json does not tell; pack it with 'hapi put'"
+                "dataset without hapi-dataset.json does not tell; pack it with 'hapi put', or "
+                "have them counted (SwiftDataset(count=True))"
             )
 
     @property

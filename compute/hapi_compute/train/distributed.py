@@ -80,6 +80,12 @@ class World:
             raise OtherRankFailed(message[1])
         return message[0]
 
+    def align_buffers(self, module: nn.Module) -> None:
+        """Give all ranks the first one's running statistics; a collective call."""
+        if self.size > 1:
+            for buffer in module.buffers():
+                dist.broadcast(buffer, src=0)
+
     def wrap(self, module: nn.Module) -> nn.Module:
         """``module`` with gradients averaged over the ranks, beginning from the first one's
         weights."""

@@ -76,6 +76,7 @@ def evaluate(
     """Scores of all ranks together, and what reading this rank's part took."""
     spec = evaluation_transform(pipeline.config.transform, pipeline.config.test_transform)
     tally, totals = Tally(pipeline.num_classes), EpochTotals()
+    world.align_buffers(task.trainable)
     with pipeline.timings.measure("evaluate"):
         windows = sequential_windows(dataset, (world.rank, world.size))
         if windows:

@@ -76,7 +76,7 @@ def running(
 ) -> Iterator[Job]:
     """A job that is ready to :meth:`~Job.plan` and :meth:`~Job.train`."""
     world = world or World()
-    parts = prepare(config, store)
+    parts = prepare(config, store, world)
     config = parts.config
     with shared_cpus(config, raw=False), decode_pool(config) as pool:
         pipeline = Pipeline(

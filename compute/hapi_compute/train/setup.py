@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from hapi_compute.data import order
+from hapi_compute.data.counting import counted
 from hapi_compute.data.listing import Dataset, align, pin
 from hapi_compute.data.readers import tensor_shape
 from hapi_compute.data.timings import Timings
@@ -17,6 +18,7 @@ from hapi_compute.store.names import SwiftUrl
 from hapi_compute.train import hook
 from hapi_compute.train.balance import class_weights
 from hapi_compute.train.config import TrainConfig, training_transform
+from hapi_compute.train.distributed import World
 from hapi_compute.train.hook import TrainingTask
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.split import build_transfer
@@ -50,9 +52,11 @@ class Parts:
         return self.extractor if device.type == "cpu" else self.extractor.to(device)
 
 
-def prepare(config: TrainConfig, store: SwiftClient) -> Parts:
+def prepare(config: TrainConfig, store: SwiftClient, world: World | None = None) -> Parts:
     """Pin the dataset, load the model, cut it.
 
+    :param world: several ranks need to know the number of samples, which the first one counts if
+        nothing tells it
     :raises ValueError: an option does not suit model or data
     :raises HapiError: what store or data raised
     """
@@ -60,6 +64,9 @@ def prepare(config: TrainConfig, store: SwiftClient) -> Parts:
     with timings.measure("start"):
         url = SwiftUrl.parse(config.dataset)
         whole = pin(store, url, config.num_classes, config.labels)
+        if world is not None and world.size > 1 and whole.samples is None:
+            pinned = whole
+            whole = world.on_first(lambda: counted(pinned, store, config.concurrency))
         num_classes = _num_classes(config, whole)
         test = _test_set(config, store, whole)
         kept, held = order.hold_out(config.seed, len(whole.shards), config.val_split)
