@@ -23,8 +23,10 @@ from swift_hapi.protocol.errors import ModelInvalid
 
 #: samples in the walk; two, because one would let dimensions be taken for others
 _BATCH = 2
-#: What is gone is looked for only when the sum may have grown by more than this part: the walk
-#: stays linear where very much is alive.
+#: So many storages are looked through after every operation. Where more are alive, which no known
+#: network needs, what is gone is looked for at every so many nodes, or when the peak may have grown
+#: by this part of it: the walk stays linear, and its answers are a little too large.
+_FEW = 256
 _SLACK = 1 / 256
 
 
@@ -50,7 +52,7 @@ class _Live(TorchDispatchMode):
         self._sum = 0
         self._start = self._top = 0  # of the node that runs
         self._steps: list[int] = []
-        self.peak = 0
+        self._peak = 0
 
     def hold(self, tensor: torch.Tensor) -> None:
         """Count a tensor that was there before."""
@@ -61,8 +63,16 @@ class _Live(TorchDispatchMode):
         """Node ``at`` begins: what is alive now is the least, and the most, of its own."""
         if at:
             self._steps.append(self._top - self._start)
+        if at % (1 + len(self._alive) // _FEW):
+            self._start, self._top = 0, self._sum
+            return
         self._settle()
         self._start = self._top = self._sum
+
+    @property
+    def peak(self) -> int:
+        """Most bytes alive so far."""
+        return self._peak if len(self._alive) <= _FEW else int(self._peak * (1 + _SLACK)) + 1
 
     def growth(self) -> list[int]:
         """By node, after the last one."""
@@ -81,10 +91,11 @@ class _Live(TorchDispatchMode):
         self._sum = sum(size for _, size in self._alive.values())
 
     def _look(self) -> None:
-        if self._sum > self._top * (1 + _SLACK):
+        exact = len(self._alive) <= _FEW or self._sum > self._peak * (1 + _SLACK)
+        if exact and self._sum > self._top:
             self._settle()
+            self._peak = max(self._peak, self._sum)
         self._top = max(self._top, self._sum)
-        self.peak = max(self.peak, self._top)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))

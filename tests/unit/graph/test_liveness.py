@@ -40,6 +40,18 @@ def test_a_batch_that_is_written_to_is_held_twice():
     assert profile_of(Shift()).peak == 2 * IMAGE
 
 
+def test_very_much_alive_is_still_counted():
+    """More than are looked through at every operation."""
+
+    class Wide(nn.Module):
+        def forward(self, x):
+            kept = [x * i for i in range(700)]
+            return torch.cat(kept, 1).flatten(1)
+
+    peak = profile_of(Wide()).peak
+    assert 1401 * IMAGE <= peak < 1.01 * 1401 * IMAGE
+
+
 def test_the_cut_input_takes_the_input():
     extractor = make_extractor(nn.Sequential(nn.ReLU(), nn.Flatten()), None, (1, 10, 10))
     profile = live_profile(extractor, extractor.cuts[0])
