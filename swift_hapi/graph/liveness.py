@@ -24,8 +24,8 @@ from swift_hapi.protocol.errors import ModelInvalid
 #: samples in the walk; two, because one would let dimensions be taken for others
 _BATCH = 2
 #: So many storages are looked through after every operation. Where more are alive, which no known
-#: network needs, what is gone is looked for at every so many nodes, or when the peak may have grown
-#: by this part of it: the walk stays linear, and its answers are a little too large.
+#: network needs, what is gone is looked for at every so many nodes, or when the peak may have
+#: grown by this part of it: the walk stays linear, and its answers are a little too large.
 _FEW = 256
 _SLACK = 1 / 256
 
