@@ -138,7 +138,8 @@ def cluster(prefix: Sequence[str], address: str, directory: Path, options: Seque
     try:
         done = subprocess.run(
             [*prefix, *hapi, "up", *where, "--json", str(out), "--proxy-host", address,
-             "--engine-threads", "1", "--engine-conf", "decode_threads=1", *options],
+             "--engine-threads", "1", "--engine-conf", "decode_threads=1",
+             "--engine-conf", "measure_memory=false", *options],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         if done.returncode:

@@ -184,7 +184,7 @@ def measure(args: argparse.Namespace) -> tuple[list[dict], dict]:
             ClusterConfig(
                 dir=Path(directory, "cluster"),
                 engine_threads=1,
-                engine_conf=(("decode_threads", "1"),),
+                engine_conf=(("decode_threads", "1"), ("measure_memory", "false")),
             )
         ) as cluster,
     ):
