@@ -14,7 +14,7 @@ from torch import nn
 from benchmarks.likely import likely
 from swift_hapi.graph.extractor import extractor_bytes
 from swift_hapi.graph.functions import FUNCTIONS, METHODS
-from swift_hapi.graph.modules import MODULE_TYPES
+from swift_hapi.graph.module_types import MODULE_TYPES
 from swift_hapi.graph.split import make_extractor
 
 #: values that have broken other programs

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from swift_hapi.graph import functions, ir
 from swift_hapi.graph.ir import ModuleSpec, Node, Ref
-from swift_hapi.graph.modules import MODULE_TYPES
+from swift_hapi.graph.module_types import MODULE_TYPES
 
 Specs = Mapping[str, ModuleSpec | None]
 

@@ -17,7 +17,8 @@ import torch
 from swift_hapi.graph import ir
 from swift_hapi.graph.caps import MAX_MODULES, MAX_NODES, MAX_VALUES
 from swift_hapi.graph.ir import Graph, ModuleSpec, Node, Ref
-from swift_hapi.graph.modules import MODULE_TYPES, check_spec
+from swift_hapi.graph.module_types import MODULE_TYPES
+from swift_hapi.graph.modules import check_spec
 from swift_hapi.graph.operations import NODE_NAME, check_held, check_name, check_operation
 from swift_hapi.protocol.errors import ModelInvalid
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from hapi_compute.models import load_model
 from swift_hapi.graph.extractor import Extractor
+from swift_hapi.graph.interpreter import Head
 from swift_hapi.graph.split import make_extractor
 
 
@@ -39,3 +40,17 @@ def sample(name: str, weights: str, side: int, batch: int = 2) -> Sample:
     with torch.inference_mode():
         y = model(x).clone()
     return Sample(name, weights, model, make_extractor(model, None, (3, side, side)), x, y)
+
+
+def equal_to_extractor(model: nn.Module, shape: tuple[int, ...]) -> None:
+    """A model whose parameters are random gives the same bits when it is taken apart."""
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn((3, *shape))
+    if x.dim() == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    extractor = make_extractor(model, None, shape)
+    with torch.inference_mode():
+        expected = model.eval()(x.clone())
+        assert torch.equal(Head(extractor, extractor.cuts[-1])(x), expected)
