@@ -33,7 +33,7 @@ from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import load_extractor, save_extractor
 from swift_hapi.graph.interpreter import Head, Tail
 from swift_hapi.graph.split import make_extractor
-from swift_hapi.graph.trace import fx_trace
+from swift_hapi.graph.tracer import fx_trace
 
 BATCH = 2
 RANDOM_CUTS = 5
