@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -18,8 +19,9 @@ from hapi_compute import FeaturesOf, Reading, SwiftDataset
 from hapi_compute.models import load_model
 from hapi_compute.train import journal
 from swift_hapi.graph.split import build_transfer
-from tests.functional.support import wait_until
-from tests.functional.training import AtStep, client_of, digit_folders, put, run
+from swift_hapi.protocol.payload import read_metadata
+from tests.functional.support import take_interrupts, wait_until
+from tests.functional.training import AtStep, client_of, config, digit_folders, put, run
 
 TRAIN, TEST = "swift://trainer/train", "swift://trainer/test"
 DOCS = Path(__file__).parents[2] / "doc" / "source"
@@ -153,6 +155,36 @@ def test_the_loop_in_the_manual(cluster, store, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("rank 0, epoch") == 3 == done.stdout.count("rank 1, epoch")
+
+
+def test_interrupted_and_resumed(cluster, store, tmp_path):
+    """Ctrl-C: one line, the exit code that says so, and nothing lost but the last steps."""
+    out = tmp_path / "out"
+    wanted = config(TRAIN, freeze_at="avgpool", epochs=500, lr=1e-5)
+    argv = ["train", TRAIN, "--split", "raw", "--out", str(out), "--checkpoint-seconds", "0"]
+    for name in ("model", "weights", "freeze_at", "transform", "epochs", "batch_size", "window",
+                 "threads", "decode_threads", "seed", "optimizer", "lr"):  # fmt: skip
+        argv += [f"--{name.replace('_', '-')}", str(getattr(wanted, name))]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hapi_compute.cli.main", *argv],
+        env={**os.environ, "ST_AUTH": cluster.auth_url, "ST_USER": cluster.user,
+             "ST_KEY": cluster.key},
+        stderr=subprocess.PIPE, text=True, preexec_fn=take_interrupts,
+    )  # fmt: skip
+    log = out / journal.NAME
+    wait_until(lambda: log.exists() and log.read_text().count('"event": "step"') > 8, "some steps")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "hapi: interrupted" in errors
+    assert "Traceback" not in errors
+    state = read_metadata((out / "checkpoint.safetensors").read_bytes())["state"]
+    done = len(state["step_losses"])
+    epochs = done // 5 + 1
+    options = {"split": "raw", "freeze_at": "avgpool", "lr": 1e-5, "epochs": epochs}
+    found = run(store, TRAIN, out=str(out), resume=True, **options)
+    whole = run(store, TRAIN, **options)
+    assert done > 5
+    np.testing.assert_allclose(found.step_losses, whole.step_losses, rtol=1e-5)
 
 
 @pytest.mark.parametrize("features", [False, True])
