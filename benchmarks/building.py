@@ -1,10 +1,38 @@
-"""Extractor files written by hand, node by node."""
+"""Extractor files put together by hand, node by node, and taken apart again."""
 
 from __future__ import annotations
 
-from benchmarks.mutations import pack
+import json
+import struct
 
 X = {"ref": "input"}
+
+
+def unpack(data: bytes) -> tuple[dict, dict, bytes]:
+    """Header, document, tensors."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    return header, json.loads(header["__metadata__"]["hapi"]), data[8 + length :]
+
+
+def pack(header: dict, document: object, rest: bytes) -> bytes:
+    header = {**header, "__metadata__": {"hapi": json.dumps(document)}}
+    return with_header(json.dumps(header).encode(), rest)
+
+
+def with_header(text: bytes, rest: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(text)) + text + rest
+
+
+def only(header: dict, rest: bytes, names: set[str]) -> tuple[dict, bytes]:
+    """The tensors of those names, moved together."""
+    kept, parts, at = {}, [], 0
+    rows = sorted((row["data_offsets"], name) for name, row in header.items() if name in names)
+    for (begin, end), name in rows:
+        kept[name] = {**header[name], "data_offsets": [at, at + end - begin]}
+        parts.append(rest[begin:end])
+        at += end - begin
+    return kept, b"".join(parts)
 
 
 def document(nodes: list[dict], output: str, shape=(3, 8, 8), modules=None) -> dict:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from benchmarks.building import X, call, chain, document, file
-from benchmarks.mutations import pack
+from benchmarks.building import X, call, chain, document, file, pack
 
 #: operations that leave an image [n, 3, 8, 8] as it is, some of them slow on the meta device
 STEPS: dict[str, tuple] = {

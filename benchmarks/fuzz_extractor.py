@@ -23,9 +23,10 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.common import table, write_json
+from benchmarks.corpus import corpus
 from benchmarks.fuzz_worker import CAP, work
 from benchmarks.hostile import HOSTILE
-from benchmarks.mutations import CHANGES, corpus
+from benchmarks.mutations import CHANGES
 
 LIMIT_SECONDS = 5.0
 LIMIT_BYTES = CAP + 256 * 10**6

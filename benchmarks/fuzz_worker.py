@@ -87,7 +87,7 @@ def _mixes(head, extractor) -> bool:
 
 def _warm_up() -> None:
     """What is imported late, and the first run on the meta device, is not the file's doing."""
-    from benchmarks.mutations import corpus
+    from benchmarks.corpus import corpus
 
     for data in corpus():
         _try(data)

@@ -7,9 +7,8 @@ import random
 import struct
 from collections.abc import Callable
 
-from benchmarks.building import X, call, chain, document, file
+from benchmarks.building import X, call, chain, document, file, pack, with_header
 from benchmarks.costly import COSTLY
-from benchmarks.mutations import pack, with_header
 
 
 def expand(rng: random.Random) -> bytes:

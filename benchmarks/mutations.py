@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import copy
-import json
 import random
 import struct
 from collections.abc import Callable, Iterator
 
-import torch
-from torch import nn
-
+from benchmarks.building import only, pack, unpack
 from benchmarks.likely import likely
-from swift_hapi.graph.extractor import extractor_bytes
 from swift_hapi.graph.functions import FUNCTIONS, METHODS
 from swift_hapi.graph.module_types import MODULE_TYPES
-from swift_hapi.graph.split import make_extractor
 
 #: values that have broken other programs
 ODD_NUMBERS = (
@@ -26,100 +21,6 @@ ODD_NAMES = (
     "", ".", "..", "a.b", "a\nb", "a b", "../x", "/etc/passwd", "__class__", "input", "x" * 5000,
     "\u0000", "\u202e", "é", "0", "None", "conv", "fc.weight", "a..b", "-", "_",
 )  # fmt: skip
-
-
-def corpus() -> list[bytes]:
-    """Small good files of every kind of network."""
-    torch.manual_seed(0)
-    made = []
-    for model, shape, dtype in (
-        (_Convolutions(), (3, 12, 12), torch.float32),
-        (_Tokens(), (3, 8, 8), torch.float32),
-        (_Words(), (5,), torch.int64),
-        (_Windows(), (4, 4, 4), torch.float32),
-        (nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.LayerNorm(5)), (6,), torch.float32),
-    ):
-        extractor = make_extractor(model.eval(), None, shape, dtype)
-        made.append(extractor_bytes(extractor))
-    return made
-
-
-class _Convolutions(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3, padding=1)
-        self.norm = nn.BatchNorm2d(4)
-        self.relu = nn.ReLU(inplace=True)
-        self.pool = nn.MaxPool2d(2)
-        self.scale = nn.Parameter(torch.ones(4, 1, 1))
-        self.fc = nn.Linear(8, 3)
-
-    def forward(self, x):
-        x = self.pool(self.relu(self.norm(self.conv(x))) * self.scale)
-        x = torch.cat([x, torch.sigmoid(x)], 1)
-        return self.fc(torch.flatten(x.mean((2, 3), keepdim=True), 1))
-
-
-class _Tokens(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.patch = nn.Conv2d(3, 8, 4, 4)
-        self.token = nn.Parameter(torch.zeros(1, 1, 8))
-        self.places = nn.Parameter(torch.zeros(1, 5, 8))
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x):
-        n = x.shape[0]
-        x = self.patch(x).reshape(n, 8, -1).permute(0, 2, 1)
-        x = torch.cat([self.token.expand(n, -1, -1), x], 1) + self.places
-        return self.attention(x, x, x, need_weights=False)[0][:, 0]
-
-
-class _Words(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words = nn.Embedding(20, 8)
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-
-    def forward(self, ids):
-        return self.layer(self.words(ids)).mean(1)
-
-
-class _Windows(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-        self.register_buffer("order", torch.tensor([1, 0, 3, 2]))
-
-    def forward(self, x):
-        n, c, h, w = x.shape
-        x = x[:, :, self.order].permute(0, 2, 3, 1)
-        x = x.reshape(n, h // 2, 2, w // 2, 2, c).permute(0, 1, 3, 2, 4, 5)
-        x = self.fc(x.reshape(-1, 4, c)).view(n, h // 2, w // 2, 2, 2, c)
-        x = torch.roll(x.permute(0, 1, 3, 2, 4, 5).reshape(n, h, w, c), (1, 1), (1, 2))
-        return torch.softmax(x, -1)
-
-
-# Taking files apart and putting them together again.
-
-
-def unpack(data: bytes) -> tuple[dict, dict, bytes]:
-    """Header, document, tensors."""
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    return header, json.loads(header["__metadata__"]["hapi"]), data[8 + length :]
-
-
-def pack(header: dict, document: object, rest: bytes) -> bytes:
-    header = {**header, "__metadata__": {"hapi": json.dumps(document)}}
-    return with_header(json.dumps(header).encode(), rest)
-
-
-def with_header(text: bytes, rest: bytes = b"") -> bytes:
-    return struct.pack("<Q", len(text)) + text + rest
-
-
-# Random changes.
 
 
 def flip_bytes(rng: random.Random, data: bytes) -> bytes:
@@ -281,7 +182,7 @@ def likely_operations(rng: random.Random, data: bytes) -> bytes:
         # Tensors that nobody reads are an error of their own: leave those that are read.
         names = {key for key in header
                  if key in attrs or any(key.startswith(f"{path}.") for path in used)}  # fmt: skip
-        header, rest = _only(header, rest, names)
+        header, rest = only(header, rest, names)
         document["nodes"], document["output"] = kept + added, last
     else:
         for node in nodes[at:]:
@@ -291,17 +192,6 @@ def likely_operations(rng: random.Random, data: bytes) -> bytes:
             document["output"] = last
     document["constants"] = [name for name in document["constants"] if name in header]
     return pack(header, document, rest)
-
-
-def _only(header: dict, rest: bytes, names: set[str]) -> tuple[dict, bytes]:
-    """The tensors of those names, moved together."""
-    kept, parts, at = {}, [], 0
-    rows = sorted((row["data_offsets"], name) for name, row in header.items() if name in names)
-    for (begin, end), name in rows:
-        kept[name] = {**header[name], "data_offsets": [at, at + end - begin]}
-        parts.append(rest[begin:end])
-        at += end - begin
-    return kept, b"".join(parts)
 
 
 def change_header(rng: random.Random, data: bytes) -> bytes:

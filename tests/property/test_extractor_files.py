@@ -11,9 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.building import pack, unpack, with_header
+from benchmarks.corpus import corpus
 from benchmarks.fuzz_worker import _try
 from benchmarks.hostile import HOSTILE
-from benchmarks.mutations import CHANGES, corpus, pack, unpack, with_header
+from benchmarks.mutations import CHANGES
 
 GOOD = ("loaded", "refused")
 #: what a JSON value in a file may be replaced by

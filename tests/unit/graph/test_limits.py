@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from benchmarks import costly
-from benchmarks.building import X, call, chain, document, file
-from benchmarks.mutations import pack, with_header
+from benchmarks.building import X, call, chain, document, file, pack, with_header
 from swift_hapi.graph.caps import DEFAULT, MAX_HEADER, MAX_NODES, MAX_TENSORS, Caps
 from swift_hapi.graph.extractor import Extractor, load_extractor
 from swift_hapi.graph.interpreter import Head
