@@ -1,10 +1,6 @@
-"""Extractors and their files.
+"""Extractors: the frozen part of a model, ready to run, and how one is saved and loaded.
 
-An extractor file is one ``.safetensors`` file with the single metadata key ``hapi``: canonical
-JSON with ``format``, ``version``, ``input`` (shape of one sample, dtype, whether the shape is
-fixed), ``nodes``, ``modules``, ``output`` (the freeze cut), ``constants`` (tensors that are no
-part of the model's state dict) and ``ties`` (names that share another's tensor). Tensors keep the
-model's state-dict names. The file is named by the sha256 of its bytes.
+For the form of their files see :mod:`~swift_hapi.graph.extractor_file`.
 """
 
 from __future__ import annotations
@@ -13,30 +9,24 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from swift_hapi.graph import codec, container, ir
 from swift_hapi.graph import cuts as cuts_
-from swift_hapi.graph.caps import DEFAULT, MAX_TENSORS, Caps
+from swift_hapi.graph import extractor_file, ir
+from swift_hapi.graph.caps import DEFAULT, Caps
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.dryrun import MetaModel, check_writes
+from swift_hapi.graph.extractor_file import Contents
 from swift_hapi.graph.functions import row_of
 from swift_hapi.graph.ids import ids_below
 from swift_hapi.graph.ir import Graph
 from swift_hapi.graph.modules import bind, build, parameter
-from swift_hapi.graph.operations import check_name
 from swift_hapi.graph.program import Program
 from swift_hapi.protocol.errors import ModelInvalid
-
-FORMAT = "swift-hapi-extractor"
-VERSION = 1
-#: what a sample may be: an image or other tensor of numbers, or ids (of tokens, say)
-INPUT_DTYPES = {"float32": torch.float32, "int64": torch.int64}
-_KEYS = {"format", "version", "input", "nodes", "modules", "output", "constants", "ties"}
 
 
 class Extractor:
@@ -219,29 +209,17 @@ def _evaluate_constants(extractor: Extractor) -> dict[str, object]:
     return {name: value for name, value in values.items() if name in read}
 
 
-def _pieces(extractor: Extractor):
-    ties, stored, first = {}, {}, {}
-    for name in sorted(extractor.tensors):
-        tensor = extractor.tensors[name]
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        if tensor.numel() and key in first:
-            ties[name] = first[key]
-        else:
-            first[key] = name
-            stored[name] = tensor
-    document = {
-        "format": FORMAT,
-        "version": VERSION,
-        "input": {
-            "shape": list(extractor.input_shape),
-            "dtype": str(extractor.dtype).removeprefix("torch."),
-            "fixed": extractor.fixed,
-        },
-        "constants": sorted(extractor.constants),
-        "ties": ties,
-        **codec.encode_graph(extractor.graph),
-    }
-    return container.pieces(stored, codec.dumps(document).decode("ascii"))
+def _pieces(extractor: Extractor) -> Iterator[bytes | memoryview]:
+    return extractor_file.pieces(
+        Contents(
+            extractor.graph,
+            extractor.tensors,
+            extractor.input_shape,
+            extractor.dtype,
+            extractor.fixed,
+            extractor.constants,
+        )
+    )
 
 
 def extractor_bytes(extractor: Extractor) -> bytes:
@@ -289,64 +267,18 @@ def load_extractor(source: str | os.PathLike | bytes, caps: Caps = DEFAULT) -> E
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         size = memoryview(source).nbytes
-        text, tensors, digest = container.read(io.BytesIO(source), size, caps.parameter_bytes)
+        contents, digest = extractor_file.read(io.BytesIO(source), size, caps.parameter_bytes)
     else:
         with open(source, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            text, tensors, digest = container.read(file, size, caps.parameter_bytes)
-    document = codec.loads(text)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ModelInvalid("this is no extractor file")
-    version = document.get("version")
-    if type(version) is not int or version != VERSION:
-        raise ModelInvalid(
-            f"the extractor file is of version {str(version)[:20]}, this program reads {VERSION}: "
-            "export it again with the release that the storage side runs"
-        )
-    if set(document) != _KEYS:
-        odd = sorted(set(document) ^ _KEYS)
-        raise ModelInvalid(f"members missing or unknown: {', '.join(odd)[:200]}")
-    constants = document["constants"]
-    if not isinstance(constants, list) or not all(isinstance(n, str) for n in constants):
-        raise ModelInvalid("'constants' must be an array of names")
-    tensors = _untie(tensors, document["ties"])
-    for name in set(constants) - set(tensors):
-        raise ModelInvalid(f"constant '{name[:80]}' has no tensor")
-    graph = codec.decode_graph(document)
-    shape, dtype, fixed = _input(document["input"])
+            contents, digest = extractor_file.read(file, size, caps.parameter_bytes)
     return Extractor(
-        graph,
-        tensors,
-        shape,
-        frozenset(constants),
+        contents.graph,
+        contents.tensors,
+        contents.input_shape,
+        contents.constants,
         f"sha256:{digest}",
-        dtype=dtype,
-        fixed=fixed,
+        dtype=contents.dtype,
+        fixed=contents.fixed,
         caps=caps,
     )
-
-
-def _untie(tensors: dict[str, torch.Tensor], ties: object) -> dict[str, torch.Tensor]:
-    if not isinstance(ties, dict) or len(ties) + len(tensors) > MAX_TENSORS:
-        raise ModelInvalid("'ties' must be an object, and not name too many tensors")
-    whole = dict(tensors)
-    for alias, name in ties.items():
-        check_name(alias, "a tensor")
-        if alias in whole or not isinstance(name, str) or name not in tensors:
-            raise ModelInvalid(f"tensor '{alias}' is tied to nothing, or exists twice")
-        whole[alias] = tensors[name]
-    return whole
-
-
-def _input(document: object) -> tuple[tuple[int, ...], torch.dtype, bool]:
-    if not isinstance(document, dict) or set(document) != {"shape", "dtype", "fixed"}:
-        raise ModelInvalid("'input' must have 'shape', 'dtype' and 'fixed'")
-    shape, dtype, fixed = document["shape"], document["dtype"], document["fixed"]
-    if not isinstance(shape, list) or not 1 <= len(shape) <= 4:
-        raise ModelInvalid("the input must have one to four dimensions per sample")
-    if not isinstance(dtype, str) or dtype not in INPUT_DTYPES or not isinstance(fixed, bool):
-        raise ModelInvalid("the input must be float32 or int64, of a shape that is fixed or not")
-    for size in shape:
-        if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= 65_536:
-            raise ModelInvalid("the input's shape must be positive integers")
-    return tuple(shape), INPUT_DTYPES[dtype], fixed

@@ -1,9 +1,9 @@
 """Extractor files keep their names: the same model has the same digest as it had before.
 
 A digest that changes makes every store's copy of that model useless, so a change here is a change
-of the format: raise ``extractor.VERSION``, and say so in a release note. The graph is what the
-libraries' code traces to, so digests belong to versions of the libraries. To add some: run this
-file with ``python -m``.
+of the format: raise ``extractor_file.VERSION``, and say so in a release note. The graph is what
+the libraries' code traces to, so digests belong to versions of the libraries. To add some: run
+this file with ``python -m``.
 """
 
 from __future__ import annotations
