@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.unit.graph.models import Sample, sample
+from swift_hapi.graph.extractor import save_extractor
+from swift_hapi.graph.split import make_extractor
+from tests.unit.graph.models import Sample, Small, sample
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -15,3 +17,12 @@ def _few_threads():
 def resnet() -> Sample:
     """resnet18 at 64 pixels, whole model as extractor."""
     return sample("resnet18", "random:1", 64)
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory) -> bytes:
+    """The file of a small network."""
+    torch.manual_seed(3)
+    path = tmp_path_factory.mktemp("files") / "small.safetensors"
+    save_extractor(make_extractor(Small().eval(), None, (3, 8, 8)), path)
+    return path.read_bytes()

@@ -42,6 +42,22 @@ def sample(name: str, weights: str, side: int, batch: int = 2) -> Sample:
     return Sample(name, weights, model, make_extractor(model, None, (3, side, side)), x, y)
 
 
+class Small(nn.Module):
+    """For 3 x 8 x 8: a bit of everything that a file can hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.relu = nn.ReLU(inplace=True)
+        self.scale = nn.Parameter(torch.ones(4, 1, 1))
+        self.fc = nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = self.relu(self.norm(self.conv(x))) * self.scale
+        return self.fc(torch.flatten(x.mean((2, 3), keepdim=True), 1))
+
+
 def equal_to_extractor(model: nn.Module, shape: tuple[int, ...]) -> None:
     """A model whose parameters are random gives the same bits when it is taken apart."""
     torch.manual_seed(0)

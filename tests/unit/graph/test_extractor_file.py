@@ -1,56 +1,20 @@
-"""Extractor files: deterministic when written, and refused when anything in them is odd."""
+"""The form of extractor files: what is in them, and that they are refused when it is odd."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import struct
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
+from benchmarks.building import pack, unpack
 from swift_hapi.graph.extractor import load_extractor, save_extractor
 from swift_hapi.graph.interpreter import Head
 from swift_hapi.graph.split import make_extractor
 from swift_hapi.protocol.errors import ModelInvalid
-
-
-class Small(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3, padding=1)
-        self.norm = nn.BatchNorm2d(4)
-        self.relu = nn.ReLU(inplace=True)
-        self.scale = nn.Parameter(torch.ones(4, 1, 1))
-        self.fc = nn.Linear(4, 5)
-
-    def forward(self, x):
-        x = self.relu(self.norm(self.conv(x))) * self.scale
-        return self.fc(torch.flatten(x.mean((2, 3), keepdim=True), 1))
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory) -> bytes:
-    torch.manual_seed(3)
-    path = tmp_path_factory.mktemp("files") / "small.safetensors"
-    save_extractor(make_extractor(Small().eval(), None, (3, 8, 8)), path)
-    return path.read_bytes()
-
-
-def unpack(data: bytes) -> tuple[dict, dict, bytes]:
-    """header, document, tensor bytes"""
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    return header, json.loads(header["__metadata__"]["hapi"]), data[8 + length :]
-
-
-def pack(header: dict, document: object, rest: bytes) -> bytes:
-    header = {**header, "__metadata__": {"hapi": json.dumps(document)}}
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + rest
+from tests.unit.graph.models import Small
 
 
 def edited(data: bytes, edit: Callable[[dict], None]) -> bytes:
@@ -63,37 +27,12 @@ def node(document: dict, name: str) -> dict:
     return next(row for row in document["nodes"] if row["name"] == name)
 
 
-def test_same_model_same_bytes(small, tmp_path):
-    torch.manual_seed(3)
-    again = make_extractor(Small().eval(), None, (3, 8, 8))
-    digest = save_extractor(again, tmp_path / "b.safetensors")
-    assert (tmp_path / "b.safetensors").read_bytes() == small
-    assert digest == f"sha256:{hashlib.sha256(small).hexdigest()}"
-    # A file that was read gives the same bytes again.
-    loaded = load_extractor(small)
-    assert loaded.digest == digest
-    save_extractor(loaded, tmp_path / "c.safetensors")
-    assert (tmp_path / "c.safetensors").read_bytes() == small
-    assert os.listdir(tmp_path) and not [n for n in os.listdir(tmp_path) if n.startswith(".")]
-
-
-def test_other_weights_other_digest(small):
-    torch.manual_seed(4)
-    other = make_extractor(Small().eval(), None, (3, 8, 8))
-    assert other.digest != load_extractor(small).digest
-
-
 def test_file_form(small):
     header, document, _ = unpack(small)
     assert set(header["__metadata__"]) == {"hapi"}
     assert document["format"] == "swift-hapi-extractor"
     assert document["input"] == {"shape": [3, 8, 8], "dtype": "float32", "fixed": False}
     assert set(header) - {"__metadata__"} == set(Small().state_dict())
-
-
-def test_weights_are_aligned_after_loading(small):
-    for name, tensor in load_extractor(small).tensors.items():
-        assert tensor.data_ptr() % 16 == 0, name
 
 
 def test_repacked_file_loads(small):
@@ -121,16 +60,6 @@ def test_tied_weights_are_stored_once(tmp_path):
     x = torch.rand(2, 6)
     with torch.inference_mode():
         assert torch.equal(Head(loaded, loaded.cuts[-1])(x), model(x))
-
-
-def test_nothing_remains_of_a_failed_write(small, tmp_path, monkeypatch):
-    target = tmp_path / "x.safetensors"
-    target.write_bytes(b"old")
-    monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        save_extractor(load_extractor(small), target)
-    assert target.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["x.safetensors"]
 
 
 def _set(path: str, value: object) -> Callable[[dict], None]:
@@ -276,87 +205,3 @@ def test_writing_into_weights_is_refused_through_a_view(small):
 
     with pytest.raises(ModelInvalid, match="own weights"):
         load_extractor(edited(small, edit))
-
-
-def _header(**changes) -> Callable[[bytes], bytes]:
-    def make(data: bytes) -> bytes:
-        header, document, rest = unpack(data)
-        header.update(changes)
-        return pack(header, document, rest)
-
-    return make
-
-
-def _raw_header(text: bytes) -> bytes:
-    return struct.pack("<Q", len(text)) + text
-
-
-def _duplicate_tensor(data: bytes) -> bytes:
-    header, document, rest = unpack(data)
-    text = pack(header, document, b"")[8:]
-    double = text[:-1] + b', "fc.bias": ' + json.dumps(header["fc.bias"]).encode() + b"}"
-    return _raw_header(double) + rest
-
-
-def _second_metadata_key(data: bytes) -> bytes:
-    header, document, rest = unpack(data)
-    header["__metadata__"] = {"hapi": json.dumps(document), "more": "x"}
-    return _raw_header(json.dumps(header).encode()) + rest
-
-
-F32 = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
-BAD_FILES = {
-    "empty": lambda data: b"",
-    "short": lambda data: data[:7],
-    "header of 2^63 bytes": lambda data: struct.pack("<Q", 2**63) + data[8:],
-    "header longer than the file": lambda data: struct.pack("<Q", len(data)) + data[8:],
-    "no JSON": lambda data: _raw_header(b"{x}"),
-    "no object": lambda data: _raw_header(b"[]"),
-    "nested": lambda data: _raw_header(b"[" * 100_000 + b"]" * 100_000),
-    "no UTF-8": lambda data: _raw_header(b'{"\xff":1}'),
-    "NaN": lambda data: _raw_header(b'{"__metadata__":NaN}'),
-    "truncated": lambda data: data[:-1],
-    "trailing byte": lambda data: data + b"x",
-    "duplicate tensor": _duplicate_tensor,
-    "second metadata key": _second_metadata_key,
-    "tensor overlaps": _header(more=F32),
-    "tensor name": _header(**{"../x": F32}),
-    "tensor entry": _header(more=[1]),
-    "tensor shape": _header(**{"fc.bias": {**F32, "shape": [-1]}}),
-    "tensor shape and size": _header(**{"fc.bias": {**F32, "shape": [2]}}),
-    "tensor dtype": _header(**{"fc.bias": {**F32, "dtype": "F64"}}),
-    "tensor offsets": _header(**{"fc.bias": {**F32, "data_offsets": [4, 0]}}),
-}
-
-
-@pytest.mark.parametrize("case", BAD_FILES)
-def test_bad_files_are_refused(small, case):
-    with pytest.raises(ModelInvalid):
-        load_extractor(BAD_FILES[case](small))
-
-
-def test_missing_file_is_an_os_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        load_extractor(tmp_path / "nowhere")
-
-
-def test_index_out_of_range_in_constants_is_refused_at_load(tmp_path):
-    class Looks(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Parameter(torch.arange(6.0))
-            self.register_buffer("index", torch.tensor([1, 5]))
-
-        def forward(self, x):
-            return x + self.table[self.index]
-
-    model = Looks().eval()
-    extractor = make_extractor(model, None, (2,))
-    with torch.inference_mode():
-        x = torch.rand(3, 2)
-        assert torch.equal(Head(extractor, extractor.cuts[-1])(x), model(x))
-    extractor.tensors["index"].fill_(6)
-    path = tmp_path / "x.safetensors"
-    save_extractor(extractor, path)
-    with pytest.raises(ModelInvalid, match="getitem"):
-        load_extractor(path)
