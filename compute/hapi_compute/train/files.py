@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -22,5 +23,7 @@ def write_whole(path: Path, content: bytes) -> None:
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        # An interrupt may come just after the rename: it must stay what it is.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
