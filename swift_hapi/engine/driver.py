@@ -3,8 +3,9 @@
 Event loop only. Every request passes :meth:`Driver.admit` (a place and memory for its object,
 before a byte of it is read), :meth:`Driver.run` (its samples go through micro-batches shared with
 other requests) and, whatever happens, :meth:`Driver.depart`. Two micro-batches are under way at a
-time: while one is in the network the next is decoded. The next one is chosen only when one has
-ended, so that whoever comes last waits for two micro-batches at most before it is its turn.
+time (:mod:`~swift_hapi.engine.flights`): while one is in the network the next is decoded. The next
+one is chosen only when one has ended, so that whoever comes last waits for two micro-batches at
+most before it is its turn.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import math
 import time
 from collections.abc import Callable
 
-from swift_hapi.engine.buffers import Scratch
-from swift_hapi.engine.compute import AllocationFailed, Cost, Slot, run_batch
+from swift_hapi.engine.compute import Cost, Slot
 from swift_hapi.engine.control import (
     Answer,
     Batch,
@@ -29,18 +29,12 @@ from swift_hapi.engine.control import (
     What,
 )
 from swift_hapi.engine.device import Device
+from swift_hapi.engine.flights import Flights, Place
 from swift_hapi.engine.job import Extracted, Job
 from swift_hapi.engine.lane import Lane
-from swift_hapi.engine.turns import ON_BEHALF_OF
 from swift_hapi.engine.weights import Weights
-from swift_hapi.engine.workers import Workers, call
-from swift_hapi.protocol.errors import (
-    EngineBusy,
-    HapiError,
-    ModelMismatch,
-    ModelNotFound,
-    TooLarge,
-)
+from swift_hapi.engine.workers import Workers
+from swift_hapi.protocol.errors import EngineBusy, HapiError, TooLarge
 
 LOG = logging.getLogger(__name__)
 WINDOW = 2
@@ -72,11 +66,10 @@ class Driver:
         self._weights = weights
         self._observe = observe
         self._clock = clock
-        self._scratch = Scratch()
+        self._flights = Flights(workers, device, weights)
         self._doors: dict[str, asyncio.Future[None]] = {}
         self._jobs: dict[str, tuple[Job, Lane]] = {}
-        self._flights: set[asyncio.Task] = set()
-        self._last: dict[LaneKey, asyncio.Future[None]] = {}
+        self._under_way: set[asyncio.Task] = set()
         self._alarm: asyncio.TimerHandle | None = None
 
     # -- requests -----------------------------------------------------------------------------
@@ -170,7 +163,7 @@ class Driver:
         """Tell the news, start what may start."""
         until = None
         self._news()
-        while len(self._flights) < WINDOW:
+        while len(self._under_way) < WINDOW:
             answer = self.controller.next_batch(_DEVICE, self._clock())
             self._news()
             if not isinstance(answer, Batch):
@@ -217,65 +210,23 @@ class Driver:
                 job.spent.queue += now - job.queued_at
                 job.queued_at = None
             slots += [Slot(job, at) for at in range(part.start, part.start + part.count)]
-        before = self._last.get(batch.lane)
-        through = asyncio.get_running_loop().create_future()
-        self._last[batch.lane] = through
-        flight = asyncio.create_task(self._fly(batch, slots, lane, before, through))
-        self._flights.add(flight)
+        place = self._flights.line_up(batch.lane)
+        flight = asyncio.create_task(self._fly(batch, slots, lane, place))
+        self._under_way.add(flight)
         flight.add_done_callback(self._landed)
 
     def _landed(self, flight: asyncio.Task) -> None:
-        self._flights.discard(flight)
+        self._under_way.discard(flight)
         if not flight.cancelled() and flight.exception() is not None:
             LOG.critical("the driver has failed", exc_info=flight.exception())
         self._pump()
 
-    async def _fly(self, batch: Batch, slots: list[Slot], lane: Lane, before, through) -> None:
-        cost, shortage = Cost(0.0, 0.0), None
-        ON_BEHALF_OF.set(slots[0].job.account)  # who waits for weights, if they are to be loaded
-        try:
-            head = asyncio.ensure_future(self._head(lane))
-            try:
-                cost = await run_batch(
-                    self._workers,
-                    self._device,
-                    self._scratch,
-                    slots,
-                    head,
-                    before,
-                    lane.padded,
-                    lane.memory,
-                )
-            finally:
-                head.cancel()
-                await asyncio.gather(head, return_exceptions=True)
-        except AllocationFailed as error:
-            shortage = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, its requests must hear of it
-            for job in {id(slot.job): slot.job for slot in slots}.values():
-                job.fail(error)
-        finally:
-            through.set_result(None)
-            if self._last.get(batch.lane) is through:
-                del self._last[batch.lane]
-        if shortage is None:
-            self._done(batch, lane, cost)
-            return
-        # Only now that the error is gone, with all that it was raised among.
-        await call(self._workers.infer, self._device.relieve)
-        self._failed(batch, lane, shortage)
-
-    async def _head(self, lane: Lane):
-        """:raises ModelNotFound: the file is gone or damaged: the filter may send it anew"""
-        if lane.cut is None:
-            return None
-        try:
-            return await self._weights.head(lane.file, lane.cut)
-        except (OSError, ModelMismatch) as error:
-            LOG.error("model file %s cannot be used: %s", lane.file.path, error)
-            raise ModelNotFound(
-                f"the engine's file of sha256:{lane.file.hex} is gone or damaged"
-            ) from error
+    async def _fly(self, batch: Batch, slots: list[Slot], lane: Lane, place: Place) -> None:
+        end = await self._flights.fly(slots, lane, place)
+        if end.shortage is None:
+            self._done(batch, lane, end.cost)
+        else:
+            self._failed(batch, lane, end.shortage)
 
     def _done(self, batch: Batch, lane: Lane, cost: Cost) -> None:
         peak = None

@@ -19,6 +19,7 @@ import torch
 import torchvision
 from PIL import Image
 
+from swift_hapi.engine.workers import Workers
 from swift_hapi.graph.extractor import Extractor, save_extractor
 from swift_hapi.graph.split import make_extractor
 from tests.unit.engine.client import Answer, ask
@@ -32,6 +33,13 @@ START_TIMEOUT = 120
 @pytest.fixture(scope="session", autouse=True)
 def _few_threads():
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def workers():
+    made = Workers(cpus=1, decoders=2)
+    yield made
+    made.shutdown()
 
 
 def resnet18(seed: int) -> Extractor:

@@ -15,7 +15,6 @@ from swift_hapi.engine.compute import AllocationFailed, Slot, batch_array, run_b
 from swift_hapi.engine.device import Device
 from swift_hapi.engine.job import Job, Work
 from swift_hapi.engine.timing import Spent
-from swift_hapi.engine.workers import Workers
 from swift_hapi.graph import ir
 from swift_hapi.graph.failures import is_allocation_failure
 from swift_hapi.graph.program import Program
@@ -26,13 +25,6 @@ from tests.unit.engine.conftest import npy
 
 SHAPE = (1, 4, 4)
 FLOAT = np.dtype(np.float32)
-
-
-@pytest.fixture
-def workers():
-    made = Workers(cpus=1, decoders=2)
-    yield made
-    made.shutdown()
 
 
 def means(batch: torch.Tensor, before=None) -> torch.Tensor:

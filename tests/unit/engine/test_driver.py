@@ -4,132 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
-from swift_hapi.engine.control import (
-    ControlConfig,
-    Controller,
-    DeviceSpec,
-    LaneKey,
-    LaneSpec,
-    Ticket,
-)
-from swift_hapi.engine.device import Device
-from swift_hapi.engine.driver import Driver
-from swift_hapi.engine.job import Job, Work
-from swift_hapi.engine.lane import Lane
-from swift_hapi.engine.model_files import OPERATOR, ModelFile
-from swift_hapi.engine.timing import Spent
-from swift_hapi.engine.workers import Workers
-from swift_hapi.graph.cuts import Cut
-from swift_hapi.graph.failures import Abandoned
+from swift_hapi.engine.control import Ticket
 from swift_hapi.protocol.errors import EngineBusy, HapiError, ModelNotFound, TooLarge
-from swift_hapi.protocol.limits import Limits
-from swift_hapi.samples.shard import RawSample
-from tests.unit.engine.conftest import npy
-
-SHAPE = (1, 4, 4)
-FLOAT = np.dtype(np.float32)
-WEIGHTS = 1000
-CUT = Cut(1, "x", (1,), 4, True)
-
-
-@pytest.fixture
-def workers():
-    made = Workers(cpus=1, decoders=2)
-    yield made
-    made.shutdown()
-
-
-class Networks:
-    """Stands for the loaded weights: a function per digest. ``order`` has the sizes and digests of
-    all that ran."""
-
-    def __init__(self):
-        self.loaded: set[str] = set()
-        self.order: list[tuple[str, int]] = []
-        self.missing: set[str] = set()
-        self.broken: dict[str, Exception] = {}
-        self.most = 1 << 30
-        self.gate: threading.Event | None = None
-        self.running = threading.Event()
-        self.given_up = 0
-
-    def __contains__(self, digest: str) -> bool:
-        return digest in self.loaded
-
-    async def head(self, file: ModelFile, cut: Cut):
-        digest = f"sha256:{file.hex}"
-        if digest in self.missing:
-            raise FileNotFoundError(file.path)
-        self.loaded.add(digest)
-
-        def run(batch: torch.Tensor, before) -> torch.Tensor:
-            self.running.set()
-            if self.gate is not None:
-                assert self.gate.wait(60)
-            try:
-                before(0)
-            except Abandoned:
-                self.given_up += 1
-                raise
-            if digest in self.broken:
-                raise self.broken[digest]
-            if len(batch) > self.most:
-                raise RuntimeError("can't allocate memory: you tried to allocate 5 bytes")
-            self.order.append((file.hex, len(batch)))
-            return batch.mean((1, 2, 3))[:, None]
-
-        return run
-
-    def drop(self, digest: str) -> None:
-        self.loaded.discard(digest)
-
-
-class World:
-    """A driver, and requests for it."""
-
-    def __init__(self, workers: Workers, budget: int = 100_000, **config):
-        self.networks = Networks()
-        control = ControlConfig(**{"depth": 2, "batch_wait": 0.0, **config})
-        self.driver = Driver(
-            Controller([DeviceSpec("cpu", budget)], control), workers, Device("cpu"), self.networks
-        )
-
-    @property
-    def snapshot(self) -> dict:
-        return self.driver.controller.snapshot()[0]
-
-    def lane(self, hex_: str = "a", most: int = 4, **values) -> Lane:
-        values = {"workspace_bytes": 0, "activation_bytes": 10, "decoded_bytes": 64, **values}
-        spec = LaneSpec(LaneKey(f"sha256:{hex_}", "x", SHAPE), WEIGHTS, b_max=most, **values)
-        return Lane(spec, ModelFile(hex_, "", WEIGHTS, Path("/none"), OPERATOR), CUT)
-
-    async def ask(
-        self, name: str, values, lane: Lane | None = None, account: str = "", size: int = 100
-    ) -> np.ndarray:
-        """What the feature call does, from admission to departure."""
-        samples = [
-            RawSample(i, str(i), -1, "tensor", memoryview(npy(np.full(SHAPE, v, np.float32))))
-            for i, v in enumerate(values)
-        ]
-        work = Work(samples, None, Limits(), SHAPE, FLOAT, (1,), FLOAT, False)
-        try:
-            await self.driver.admit(Ticket(name, account or name, size), 5.0)
-            job = Job(name, account or name, work, Spent())
-            result = await self.driver.run(job, lane or self.lane(), 20 * len(samples))
-            self.driver.release_input(name)
-            return result.features.ravel()
-        finally:
-            self.driver.depart(name)
-
-
-def story(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 60))
+from tests.unit.engine.driving import WEIGHTS, World, lane_of, story
 
 
 def test_requests_of_many_share_micro_batches(workers):
@@ -178,7 +58,7 @@ def test_a_failed_allocation_is_retried_with_less(workers):
     async def tell():
         world = World(workers)
         world.networks.most = 1
-        rows = await world.ask("r", range(9), world.lane(most=8))
+        rows = await world.ask("r", range(9), lane_of(most=8))
         return rows, world
 
     rows, world = story(tell())
@@ -195,7 +75,7 @@ def test_what_never_fits_into_memory_is_told(workers):
         with pytest.raises(EngineBusy, match="not even one sample"):
             await world.ask("r", range(3))
         with pytest.raises(TooLarge, match="exceed"):
-            await world.ask("s", [1], world.lane("s", activation_bytes=10**9))
+            await world.ask("s", [1], lane_of("s", activation_bytes=10**9))
         with pytest.raises(TooLarge, match="for objects"):
             await world.ask("t", [1], size=10**9)
         return world
@@ -213,7 +93,7 @@ def test_a_network_that_fails_concerns_its_own_requests(workers, kind):
             world.networks.missing.add("sha256:a")
         else:
             world.networks.broken["sha256:a"] = HapiError("a bug")
-        good = asyncio.create_task(world.ask("good", range(6), world.lane("b")))
+        good = asyncio.create_task(world.ask("good", range(6), lane_of("b")))
         with pytest.raises(ModelNotFound if kind == "missing" else HapiError):
             await world.ask("bad", range(6))
         assert (await good).tolist() == list(range(6))
@@ -296,7 +176,7 @@ def test_weights_are_dropped_for_others_and_come_back(workers):
     async def tell():
         # Room for one network at a time.
         world = World(workers, budget=2000)
-        lanes = {name: world.lane(name, most=2) for name in "ab"}
+        lanes = {name: lane_of(name, most=2) for name in "ab"}
         rows = [
             await world.ask(f"{name}{turn}", [turn], lanes[name], size=10)
             for turn in range(3)
