@@ -12,21 +12,21 @@ from dataclasses import dataclass, replace
 MiB = 2**20
 
 #: bytes of the header (0.8 MB), and in it commas and opening brackets, of which there is about one
-#: for each value (38,000): a value takes far more memory than the two bytes it is written with
+#: for each value (49,000): a value takes far more memory than the two bytes it is written with
 MAX_HEADER = 4 * MiB
 MAX_VALUES = 250_000
 #: tensors by name, with those that share another's memory (2,000)
 MAX_TENSORS = 10_000
-#: nodes (2,600)
+#: nodes (3,700)
 MAX_NODES = 5_000
 #: modules; those that are made of many count as many (1,200)
 MAX_MODULES = 5_000
 #: over all nodes, how many others run until a node's value is used for the last time (31,000)
 MAX_HELD = 250_000
-#: tensors or numbers in one sequence (64), and in all results that are sequences (650)
+#: tensors or numbers in one sequence (64), and in all results that are sequences (1,500)
 MAX_SEQUENCE = 1_024
 MAX_ITEMS = 20_000
-#: tensors that operations take and give, in all (7,400)
+#: tensors that operations take and give, in all (11,300)
 MAX_HANDLED = 50_000
 #: dimensions of a tensor (6)
 MAX_RANK = 16
@@ -41,22 +41,22 @@ class Caps:
     :param flops: of one sample through the whole network; an element of any result that is no
         matrix product or convolution counts as one
     :param node_flops: of one sample in one node: between nodes a run can be given up, in them not
-    :param made: tensors made while the network runs once, also those within modules (3,100)
+    :param effort: tensors made in one run on meta tensors, also those within modules; operations
+        that are slow there count as more (6,400)
     :param constant_bytes: all that is computed from weights alone, once, while loading; as much
         again as the weights take, eight times, is allowed on top
     :param constant_flops: work of the same; two for every byte of weights are allowed on top
-    :param seconds: of one CPU, for one run on meta tensors (0.4): some operations take a hundred
-        times longer there than others, and only trying tells
+    :param seconds: of one CPU, for the same (0.4): in case that an operation is slower than known
     """
 
     parameter_bytes: int = 4096 * MiB
     tensor_bytes: int = 1024 * MiB
     flops: float = 4e12
     node_flops: float = 4e11
-    made: int = 10_000
+    effort: int = 12_000
     constant_bytes: int = 64 * MiB
     constant_flops: float = 1e9
-    seconds: float = 1.25
+    seconds: float = 2.0
 
     def __post_init__(self):
         for name in self.__dataclass_fields__:

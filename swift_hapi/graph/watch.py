@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from swift_hapi.graph.caps import MAX_HANDLED, MAX_RANK, Caps
+from swift_hapi.graph.effort import effort
 from swift_hapi.graph.isolation import Isolation
 from swift_hapi.protocol.errors import ModelInvalid
 
@@ -36,7 +37,7 @@ class Watch(TorchDispatchMode):
     :param batch: samples in the run; limits are per sample
     :param isolation: follows the samples of the batch, if it is to be shown that they stay apart
 
-    ``flops``, ``made`` and ``handled`` count from the start; ``constant_flops`` and
+    ``flops``, ``effort`` and ``handled`` count from the start; ``constant_flops`` and
     ``constant_bytes`` only while ``constant`` is set.
     """
 
@@ -46,7 +47,7 @@ class Watch(TorchDispatchMode):
         self._caps = caps
         self._isolation = isolation
         self.constant = False
-        self.made = 0
+        self.effort = 0
         self.handled = 0
         _make_ready()
         self._until = time.thread_time() + caps.seconds
@@ -87,9 +88,9 @@ class Watch(TorchDispatchMode):
                 raise ModelInvalid(
                     f"a tensor of shape {list(tensor.shape)}, more than {limit} bytes"
                 )
-        self.made += max(1, len(outputs))
-        if self.made > caps.made:
-            raise ModelInvalid(f"more than {caps.made} tensors are made on the way")
+        self.effort += effort(func.overloadpacket.__name__, len(outputs))
+        if self.effort > caps.effort:
+            raise ModelInvalid("too many tensors are made on the way, or by slow operations")
         work = _work(func, args, kwargs, out, outputs)
         if self.constant:
             self.constant_flops += work

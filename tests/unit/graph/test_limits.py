@@ -86,7 +86,8 @@ COSTLY = {
     "pieces by keyword": (lambda: taken_apart(input={"ref": "w"}), "too many pieces"),
     "pieces, dimension by another name": (
         lambda: taken_apart({"ref": "w"}, axis=0), "too many pieces"),
-    "slow operations": (lambda: costly.chain_of("interpolate", 4_000), "too long"),
+    "slow operations": (lambda: costly.chain_of("interpolate", 4_000), "slow operations"),
+    "many operations": (lambda: costly.chain_of("response", 2_000), "too many tensors are made"),
     "slow constants": (lambda: costly.from_nothing("conv", 50, 64), "computed from weights"),
     "large constants": (lambda: costly.from_nothing("chain", 500, 500), "made of weights"),
 }  # fmt: skip
