@@ -361,8 +361,8 @@ class ControllerMachine(RuleBasedStateMachine):
             assert not device.lanes.busy and not device.lanes.jobs
             assert device.ledger.door.holders == device.ledger.seats.holders == 0
             assert device.ledger.door.waiting == device.ledger.seats.waiting == 0
-            assert abs(device._expected) < 1e-6 and device._leaving == 0
-            assert not device._coming
+            assert abs(device.outlook._expected) < 1e-6 and device._leaving == 0
+            assert not device.outlook.coming
 
 
 TestController = ControllerMachine.TestCase

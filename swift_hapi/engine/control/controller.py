@@ -74,7 +74,9 @@ class Controller:
         if ticket.input_bytes < 0:
             raise ValueError("input_bytes must not be negative")
         able = [device for device in among if not device.too_large(ticket.input_bytes)]
-        place = choose(device.bid(ticket, weight_bytes) for device in able or among)
+        place = choose(
+            device.outlook.bid(device.index, ticket, weight_bytes) for device in able or among
+        )
         device = self.devices[place]
         job = Job(ticket)
         verdict = device.offer(job)
@@ -216,7 +218,7 @@ class Controller:
 
     def retry_after(self, device: int, input_bytes: int) -> float:
         """Seconds after which a request of that size should find room."""
-        return self.devices[device].retry_after(input_bytes)
+        return self.devices[device].outlook.retry_after(input_bytes)
 
     def snapshot(self) -> list[dict]:
         """One JSON-ready dict per device, for status pages and metrics."""
@@ -238,7 +240,7 @@ def _describe(device: Device) -> dict:
         "admitted": ledger.door.holders,
         "waiting_to_be_admitted": ledger.door.waiting,
         "waiting_for_output": ledger.seats.waiting,
-        "expected_seconds": device.expected_seconds(),
+        "expected_seconds": device.outlook.expected_seconds(),
         "waiting_lanes": len(plan.waiting),
         "lanes": [
             {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 from swift_hapi.engine.control.fairness import AccountClock
 from swift_hapi.engine.control.laneset import LaneSet
 from swift_hapi.engine.control.ledger import Ledger
-from swift_hapi.engine.control.placement import Offer
+from swift_hapi.engine.control.outlook import Outlook
 from swift_hapi.engine.control.queueing import Job, Stage
 from swift_hapi.engine.control.scheduler import Scheduler
 from swift_hapi.engine.control.types import (
@@ -19,14 +18,9 @@ from swift_hapi.engine.control.types import (
     Event,
     LaneSpec,
     Pause,
-    Ticket,
     Verdict,
     What,
 )
-
-_FADE = 0.9  # of what was measured before, with each micro-batch
-_LEAST_RETRY = 0.1
-_TICK = 1e-6  # no measured time is shorter
 
 
 class Device:
@@ -45,12 +39,8 @@ class Device:
         self.lanes = LaneSet(config, self.ledger, clock, spec.max_lanes)
         self.scheduler = Scheduler(index, config, self.ledger, self.lanes, ids)
         self._emit = emit
-        self._coming: Counter[str] = Counter()
-        self._expected = 0.0
+        self.outlook = Outlook(config, self.ledger, self.lanes)
         self._leaving = 0
-        self._mark = 0.0
-        self._work = 0.0
-        self._wall = 0.0
 
     # -- in -----------------------------------------------------------------------------------
 
@@ -82,16 +72,16 @@ class Device:
         door = self.ledger.door
         welcome = door.room_for(job.account, self.config.room)
         door.join(job, nbytes)
-        self._expect(job, job.ticket.seconds)
+        self.outlook.expect(job, job.ticket.seconds)
         self._admit(besides=job)
         if job.stage is Stage.ADMITTED:
             return Verdict(Answer.ADMITTED, self.index)
-        retry = self.retry_after(nbytes)
+        retry = self.outlook.retry_after(nbytes)
         if welcome:
             self.lanes.memory_changed()
             return Verdict(Answer.WAITING, self.index, retry)
         door.quit(job)
-        self._expect(job, 0.0)
+        self.outlook.expect(job, 0.0)
         reason = (
             f"{door.holders} requests hold {door.total} of {door.cap} bytes for objects, "
             f"{door.waiting} wait"
@@ -107,14 +97,14 @@ class Device:
             return Verdict(Answer.NEVER, self.index, reason=reason)
         job.spec, job.samples, job.output_bytes = spec, samples, output_bytes
         job.stage = Stage.SEATING
-        self._uncome(job)
-        self._expect(job, samples * self.lanes.lane(spec).sample_seconds)
+        self.outlook.arrived(job)
+        self.outlook.expect(job, samples * self.lanes.lane(spec).sample_seconds)
         self.ledger.seats.join(job, output_bytes)
         self._seat(now, besides=job)
         if job.stage is Stage.QUEUED:
             return Verdict(Answer.ADMITTED, self.index)
         self.lanes.memory_changed()
-        return Verdict(Answer.WAITING, self.index, self.retry_after(output_bytes))
+        return Verdict(Answer.WAITING, self.index, self.outlook.retry_after(output_bytes))
 
     def _admit(self, besides: Job | None = None) -> None:
         door = self.ledger.door
@@ -125,8 +115,7 @@ class Device:
             door.quit(job, served=True)
             door.hold(job.account, nbytes)
             job.stage, job.placed, job.input_held = Stage.ADMITTED, True, nbytes
-            if job.ticket.digest is not None:
-                self._coming[job.ticket.digest] += 1
+            self.outlook.announce(job)
             self.lanes.memory_changed()
             if job is not besides:
                 self._emit(Event(What.ADMITTED, job.ticket.id, self.index))
@@ -145,7 +134,7 @@ class Device:
             seats.quit(job, served=True)
             seats.hold(job.account, nbytes)
             job.seated = True
-            self._expect(job, 0.0)
+            self.outlook.expect(job, 0.0)
             self.lanes.add(job, now)
             if job is not besides:
                 self._emit(Event(What.SEATED, job.ticket.id, self.index))
@@ -179,12 +168,12 @@ class Device:
         if job.stage is Stage.OFFERED:
             self.ledger.door.quit(job)
         elif job.stage is Stage.ADMITTED:
-            self._uncome(job)
+            self.outlook.arrived(job)
         elif job.stage is Stage.SEATING:
             self.ledger.seats.quit(job)
         elif job.stage is Stage.QUEUED:
             self.lanes.remove(job, stage)
-        self._expect(job, 0.0)
+        self.outlook.expect(job, 0.0)
         job.stage = stage
 
     def drop(self, job: Job, what: What, reason: str) -> None:
@@ -223,14 +212,13 @@ class Device:
         for job in self.scheduler.hopeless(self._leaving):
             self.drop(job, What.SHED, "the extractor needs more memory than it was believed to")
         if not self.scheduler.flights:
-            self._mark = now
-        return self.scheduler.next_batch(now, self._coming)
+            self.outlook.resume(now)
+        return self.scheduler.next_batch(now, self.outlook.coming)
 
     def done(self, number: int, seconds: float, now: float, peak: int | None) -> list[str]:
         """Ids of requests all of whose samples are done now."""
         jobs = self.scheduler.done(number, seconds, peak)
-        self._work = _FADE * self._work + max(_TICK, seconds)
-        self._wall = _FADE * self._wall + max(_TICK, now - self._mark)
+        self.outlook.measured(seconds, now)
         self._landed(jobs, now)
         return [job.ticket.id for job in jobs if job.stage is Stage.COMPUTED]
 
@@ -242,7 +230,7 @@ class Device:
         return [job.ticket.id for job in lost]
 
     def _landed(self, jobs: list[Job], now: float) -> None:
-        self._mark = now
+        self.outlook.resume(now)
         for job in jobs:
             if job.stage is Stage.GONE and not job.running:
                 self._free(job)
@@ -274,53 +262,3 @@ class Device:
         self.lanes.memory_changed()
         self.pump(now)
         return stays
-
-    # -- estimates ----------------------------------------------------------------------------
-
-    def _uncome(self, job: Job) -> None:
-        digest = job.ticket.digest
-        if digest is not None:
-            self._coming[digest] -= 1
-            if not self._coming[digest]:
-                del self._coming[digest]
-
-    def _expect(self, job: Job, seconds: float) -> None:
-        self._expected += seconds - job.expected
-        job.expected = seconds
-
-    def expected_seconds(self) -> float:
-        """Until everything placed here is done, at the pace measured lately."""
-        work = self.lanes.backlog() + max(0.0, self._expected)
-        pace = self._work / self._wall if self._wall else 1.0
-        return work / pace
-
-    def bid(self, ticket: Ticket, weight_bytes: int) -> Offer:
-        """This device from the point of view of one request."""
-        door = self.ledger.door
-        known = (
-            ticket.digest is None
-            or ticket.digest in self.ledger.weights
-            or ticket.digest in self._coming
-            or any(key.digest == ticket.digest for key in self.lanes.busy)
-        )
-        return Offer(
-            self.index,
-            self.expected_seconds(),
-            0.0 if known else weight_bytes / self.config.load_rate,
-            door.waiting == 0
-            and door.has(ticket.input_bytes)
-            and door.allows(ticket.account, ticket.input_bytes),
-        )
-
-    def retry_after(self, nbytes: int) -> float:
-        """Seconds until ``nbytes`` and a place should be free.
-
-        Bytes and places come free as the work ahead is done, at the rate at which all that is
-        held would be free when all of it is done. At least one request must be done first.
-        """
-        door = self.ledger.door
-        short = max(0, door.waiting_bytes + nbytes - (door.cap - door.total))
-        places = max(1, door.waiting + 1 - (door.places - door.holders))
-        part = max(short / max(1, door.total), places / max(1, door.holders))
-        wait = self.expected_seconds() * part
-        return min(self.config.max_retry_after, max(_LEAST_RETRY, wait))
