@@ -13,7 +13,9 @@ mode under ``inference_mode``:
 ``noise``
    the plain module with itself: how far from 1 a ratio of equals is on this machine.
 
-Each pair is run A B B A again and again, with one thread; a round's ratio is B's time by A's. Wall
+Each pair is run A B B A again and again, with one thread and the allocator set as in the engine
+and the trainer (by default glibc takes memory from the kernel anew for every activation, and how
+often depends on chance in the order of frees); a round's ratio is B's time by A's. Wall
 time and CPU time of the thread are reported: the latter does not count what others on the machine
 did, and decides whether a goal is met.
 
@@ -38,6 +40,7 @@ from torch import nn
 
 from benchmarks.common import percentile, table, write_json
 from hapi_compute.models import load_model
+from swift_hapi.graph.allocator import keep_freed_memory
 from swift_hapi.graph.extractor import Extractor, load_extractor, save_extractor
 from swift_hapi.graph.interpreter import Head
 from swift_hapi.graph.split import make_extractor
@@ -176,6 +179,8 @@ def main() -> int:
     parser.add_argument("--json", metavar="PATH")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, under 3 minutes")
     args = parser.parse_args()
+    # As the engine and the trainer have it.
+    keep_freed_memory()
     torch.set_num_threads(1)
 
     rows = []

@@ -19,9 +19,9 @@ from swift_hapi.graph.program import Before
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 #: a heap was never seen to grow to more than so many times of what is alive
 _WILD = 6
-#: Where even returning all leaves too little, trying again is of no use before so much more is
-#: taken: this part of what the run needs, or this many bytes.
-_FUTILE, _FUTILE_BYTES = 1 / 8, 16 << 20
+#: Where even returning all leaves too little, trying again is of no use before so many more bytes
+#: are taken.
+_FUTILE = 4 << 20
 
 
 def resident() -> int:
@@ -60,10 +60,8 @@ class Heap:
         enough in any case."""
         if self._limit is None or self._trim is None:
             return None
-        needs = memory.needs(batch)
-        if resident() + _WILD * needs <= self._limit:
+        if resident() + _WILD * memory.needs(batch) <= self._limit:
             return None
-        futile = max(_FUTILE_BYTES, int(_FUTILE * needs))
         worth = 0
 
         def before(at: int) -> None:
@@ -72,7 +70,7 @@ class Heap:
             if now + memory.grows(at, batch) <= self._limit or now < worth:
                 return
             self.give_back()
-            worth = resident() + futile
+            worth = resident() + _FUTILE
 
         return before
 

@@ -1,4 +1,4 @@
-"""Memory that a head takes, followed on meta tensors: what is alive before and during each node.
+"""Memory that a head takes, followed on meta tensors: what is alive, and what each node makes.
 
 The head runs as it does in earnest, values dropped at their last use, but on tensors without
 memory; every operation that torch runs is seen, those within modules too. Storages count, not
@@ -23,9 +23,8 @@ from swift_hapi.protocol.errors import ModelInvalid
 
 #: samples in the walk; two, because one would let dimensions be taken for others
 _BATCH = 2
-#: So many storages are looked through after every operation. Where more are alive, which no known
-#: network needs, what is gone is looked for at every so many nodes, or when the peak may have
-#: grown by this part of it: the walk stays linear, and its answers are a little too large.
+#: So many storages are looked through whenever the peak may have grown. Where more are alive,
+#: which no known network needs, they are only when it may have grown by this part of it.
 _FEW = 256
 _SLACK = 1 / 256
 
@@ -35,7 +34,8 @@ class LiveProfile:
     """Bytes alive for one sample, input and output included, weights not.
 
     :param peak: at most
-    :param steps: by how much each node in turn makes it grow while it runs, at most
+    :param steps: what each node in turn makes. Memory may grow by that, because a heap cannot be
+        relied on to have a place for the next block where the last one was freed.
     """
 
     peak: int
@@ -50,9 +50,9 @@ class _Live(TorchDispatchMode):
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
         #: no less than what is alive
         self._sum = 0
-        self._start = self._top = 0  # of the node that runs
+        self._made = 0  # in the node that runs
         self._steps: list[int] = []
-        self._peak = 0
+        self.peak = 0
 
     def hold(self, tensor: torch.Tensor) -> None:
         """Count a tensor that was there before."""
@@ -60,23 +60,14 @@ class _Live(TorchDispatchMode):
         self._look()
 
     def before(self, at: int) -> None:
-        """Node ``at`` begins: what is alive now is the least, and the most, of its own."""
+        """Node ``at`` begins."""
         if at:
-            self._steps.append(self._top - self._start)
-        if at % (1 + len(self._alive) // _FEW):
-            self._start, self._top = 0, self._sum
-            return
-        self._settle()
-        self._start = self._top = self._sum
+            self._steps.append(self._made)
+        self._made = 0
 
-    @property
-    def peak(self) -> int:
-        """Most bytes alive so far."""
-        return self._peak if len(self._alive) <= _FEW else int(self._peak * (1 + _SLACK)) + 1
-
-    def growth(self) -> list[int]:
-        """By node, after the last one."""
-        return [*self._steps, self._top - self._start]
+    def made(self) -> list[int]:
+        """Bytes by node, after the last one."""
+        return [*self._steps, self._made]
 
     def _add(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -85,17 +76,16 @@ class _Live(TorchDispatchMode):
             return
         self._alive[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
         self._sum += storage.nbytes() - (known[1] if known else 0)
-
-    def _settle(self) -> None:
-        self._alive = {k: v for k, v in self._alive.items() if not v[0].expired()}
-        self._sum = sum(size for _, size in self._alive.values())
+        self._made += storage.nbytes()
 
     def _look(self) -> None:
-        exact = len(self._alive) <= _FEW or self._sum > self._peak * (1 + _SLACK)
-        if exact and self._sum > self._top:
-            self._settle()
-            self._peak = max(self._peak, self._sum)
-        self._top = max(self._top, self._sum)
+        # Where very much is alive, looking through it at every operation would not be linear.
+        slack = 0 if len(self._alive) <= _FEW else self.peak * _SLACK
+        if self._sum <= self.peak + slack:
+            return
+        self._alive = {k: v for k, v in self._alive.items() if not v[0].expired()}
+        self._sum = sum(size for _, size in self._alive.values())
+        self.peak = max(self.peak, int(self._sum + slack))
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
@@ -149,7 +139,7 @@ def live_profile(
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
         shown = "x".join(map(str, given.shape[1:]))
         raise ModelInvalid(f"it does not run on input {shown}: {str(error)[:200]}") from error
-    return LiveProfile(_per_sample(live.peak), tuple(map(_per_sample, live.growth())))
+    return LiveProfile(_per_sample(live.peak), tuple(map(_per_sample, live.made())))
 
 
 def _per_sample(nbytes: int) -> int:

@@ -38,8 +38,8 @@ class CalibrationFailed(HapiError):
 
 @dataclass(frozen=True)
 class HeadMemory:
-    """Bytes that one head takes: ``once``, and ``per_sample``; ``steps``: by how much each node
-    in turn makes it grow, per sample."""
+    """Bytes that one head takes: ``once``, and ``per_sample``; ``steps``: what each node in turn
+    makes, per sample."""
 
     once: int
     per_sample: int
@@ -49,7 +49,7 @@ class HeadMemory:
         return self.once + batch * self.per_sample
 
     def grows(self, at: int, batch: int) -> int:
-        """Bytes that node ``at`` takes more than is alive before it."""
+        """Bytes that node ``at`` may take more than is held before it."""
         return self.once + batch * self.steps[at]
 
 
