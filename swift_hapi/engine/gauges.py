@@ -22,7 +22,8 @@ def watch_engine(engine: Engine) -> None:
     watch("lanes", "Lanes with work", lambda: len(lanes.busy))
     watch("lanes_waiting", "Lanes with work that memory does not suffice for",
           lambda: len(lanes.plan().waiting))  # fmt: skip
-    watch("expected_seconds", "Estimated time until all work is done", device.outlook.expected_seconds)
+    watch("expected_seconds", "Estimated time until all work is done",
+          device.outlook.expected_seconds)  # fmt: skip
     watch("budget_bytes", "Memory that may be granted", lambda: ledger.budget)
     watch("granted_bytes", "Memory granted in all", lambda: ledger.used)
     watch("object_bytes", "Memory granted to objects", lambda: ledger.door.total)
