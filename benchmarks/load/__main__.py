@@ -35,10 +35,10 @@ from benchmarks.load.small import small
 BARE = "resnet18"
 
 
-def cases(place: Setting, quick: bool):
+def cases(place: Setting, quick: bool, bare: str):
     """(name, what measures it) in order."""
     yield "mixed", lambda: mixed(place, Size(4, 1) if quick else Size(16, 3))
-    yield "bare", lambda: engine_vs_bare(place, BARE, *((2, 2) if quick else (12, 3)))
+    yield "bare", lambda: engine_vs_bare(place, bare, *((2, 2) if quick else (12, 3)))
     if quick:
         yield "small", lambda: small(place, ("mobilenet_v3_large",), 64, 1)
         yield "fairness", lambda: fairness(place, BARE, 16, 1)
@@ -58,6 +58,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="PATH", help="write the results there")
     parser.add_argument("--quick", action="store_true", help="under three minutes")
     parser.add_argument("--only", metavar="CASES", help="some of the cases, with commas")
+    parser.add_argument("--bare", default=BARE, metavar="NETWORK", help="of that case (resnet18)")
     args = parser.parse_args()
     wanted = set(args.only.split(",")) if args.only else None
     rows: list[dict] = []
@@ -66,7 +67,7 @@ def main() -> int:
         directory = Path(name)
         networks = make_networks(directory)
         with setting(directory, networks) as place:
-            for case, measure in cases(place, args.quick):
+            for case, measure in cases(place, args.quick, args.bare):
                 if wanted is not None and case not in wanted:
                     continue
                 began = time.monotonic()

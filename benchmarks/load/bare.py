@@ -28,7 +28,7 @@ def engine_vs_bare(
 ) -> tuple[list[dict], dict]:
     """Alternating runs of ``shards`` shards each; ratios of rates are above 1 where the engine is
     the faster one."""
-    setting.configure()
+    setting.configure(measure_memory="false")
     known = setting.networks[network]
     body = tar({f"{i:04d}.jpg": photo(i) for i in range(IMAGES)})
     shard = setting.cluster.dir / "bare.tar"
