@@ -170,7 +170,12 @@ def _to_array(image: Image.Image, spec: TransformSpec) -> np.ndarray:
     out = np.empty(lines.shape, dtype=np.float32)
     np.divide(lines, np.float32(255), out=out, dtype=np.float32)
     if spec.mean is not None:
-        out -= np.tile(np.asarray(spec.mean, dtype=np.float32), width)
+        out -= _line(spec.mean, width, channels)
     if spec.std is not None:
-        out /= np.tile(np.asarray(spec.std, dtype=np.float32), width)
+        out /= _line(spec.std, width, channels)
     return out.reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def _line(values: tuple[float, ...], width: int, channels: int) -> np.ndarray:
+    """One value for each channel, or one for all, for every pixel of a line."""
+    return np.tile(np.broadcast_to(np.asarray(values, dtype=np.float32), channels), width)

@@ -160,3 +160,11 @@ def npy(header: bytes, rest: bytes = b"") -> bytes:
 def test_hostile_npy_headers_are_undecodable_samples(header):
     with pytest.raises(UndecodableSample):
         decode_sample(sample(npy(header, b"\0\0\0\0"), "tensor"), None, LIMITS)
+
+
+def test_one_mean_for_all_channels():
+    data = encode(picture(40, 30))
+    one = decoded(data, "resize=24x20, mean=(0.5), std=(0.25)")
+    assert np.array_equal(
+        one, decoded(data, "resize=24x20, mean=(0.5 0.5 0.5), std=(0.25 0.25 0.25)")
+    )
