@@ -23,6 +23,8 @@ from swift_hapi.protocol.errors import BadTransform, ModelInvalid
 T = TypeVar("T")
 #: Input shapes remembered per model; clients choose them.
 _SHAPES = 16
+#: Cuts with their shapes, and nodes in profiles, remembered per model: some megabytes.
+_CUTS, _STEPS = 20_000, 100_000
 
 
 def footprint_of(
@@ -72,6 +74,11 @@ class LoadedModel:
     def extractor(self) -> Extractor:
         """Without weights."""
         return self._extractor
+
+    @property
+    def nodes(self) -> int:
+        """Of its graph: what knowing it takes is a kilobyte or two for each."""
+        return len(self._extractor.graph.nodes)
 
     @property
     def digest(self) -> str:
@@ -130,8 +137,9 @@ class LoadedModel:
         if shape == self.input_shape:
             return found
         try:
+            most = max(1, min(_SHAPES, _CUTS // len(self._extractor.cuts)))
             every = await self._once(
-                self._cuts, shape, _SHAPES, lambda: self._extractor.cuts_for(shape)
+                self._cuts, shape, most, lambda: self._extractor.cuts_for(shape)
             )
         except ModelInvalid as error:
             raise BadTransform(
@@ -143,7 +151,7 @@ class LoadedModel:
 
     async def footprint(self, cut: Cut, shape: tuple[int, ...]) -> Footprint:
         """Bytes per sample of ``shape`` up to ``cut``, and once for all."""
-        most = _SHAPES * len(self._extractor.cuts)
+        most = _STEPS // self.nodes
         profile = await self._once(
             self._profiles,
             (cut.index, shape),

@@ -19,7 +19,8 @@ from swift_hapi.engine.workers import Workers
 from swift_hapi.graph.memory import UNMEASURED
 from swift_hapi.protocol.errors import EngineBusy, TooLarge
 
-_KNOWN = 256
+#: models, and nodes in the graphs of all of them
+_KNOWN, _NODES = 256, 200_000
 _SOON = 1
 
 
@@ -116,7 +117,9 @@ class ModelMemory:
         if task.cancelled() or task.exception() is not None:
             return
         model = self._known[hex_] = task.result()
-        while len(self._known) > _KNOWN:
+        while len(self._known) > 1 and (
+            len(self._known) > _KNOWN or sum(m.nodes for m in self._known.values()) > _NODES
+        ):
             self._known.popitem(last=False)
         self._learnt(model)
 

@@ -13,7 +13,7 @@ import swift_hapi.graph
 
 DIRECTORY = Path(swift_hapi.graph.__file__).parent
 #: for the compute side only: they take live models apart
-COMPUTE_SIDE = {"branches", "trace", "split", "trainable", "classifier"}
+COMPUTE_SIDE = {"branches", "trace", "tracer", "split", "trainable", "classifier"}
 FORBIDDEN_CALLS = {"exec", "eval", "compile", "__import__", "import_module", "setattr"}
 FORBIDDEN_IMPORTS = ("pickle", "importlib", "torch.fx", "torch.export", "torch.jit")
 
