@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hapi_compute.data.dataset import FeaturesOf, Reading, SwiftDataset
+    from hapi_compute.data.access import FeaturesOf, Reading
+    from hapi_compute.data.dataset import SwiftDataset
     from hapi_compute.store.auth import Credentials
     from hapi_compute.store.client import SwiftClient
     from hapi_compute.train.hook import TrainingTask
 
 _WHERE = {
     "Credentials": "hapi_compute.store.auth",
-    "FeaturesOf": "hapi_compute.data.dataset",
-    "Reading": "hapi_compute.data.dataset",
+    "FeaturesOf": "hapi_compute.data.access",
+    "Reading": "hapi_compute.data.access",
     "SwiftClient": "hapi_compute.store.client",
     "SwiftDataset": "hapi_compute.data.dataset",
     "TrainingTask": "hapi_compute.train.hook",

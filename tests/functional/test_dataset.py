@@ -148,6 +148,25 @@ def test_drop_last(store, whole):
     assert sorted(keys(found[0]) + keys(found[1])) == sorted(keys(whole[:7]))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_last_sample_for_two_ranks(store, parts, workers):
+    """The one without it gets a part that a network can be run on."""
+    extractor, rest = parts
+    options = {"batch_size": 23, "features": FeaturesOf(extractor)}
+    found = [
+        consume(dataset(store, rank=rank, ranks=2, **options), num_workers=workers)
+        for rank in range(2)
+    ]
+    assert [[len(b["key"]) for b in batches] for batches in found] == [[12, 12, 1], [11, 11, 0]]
+    last = found[1][-1]
+    assert (last["total"], last["step"]) == (1, 2)
+    assert last["data"].shape[1:] == extractor.cuts[-1].shape
+    rest.eval()
+    losses = torch.nn.functional.cross_entropy(rest(last["data"]), last["label"], reduction="sum")
+    losses.backward()
+    assert losses.item() == 0
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_samples_instead_of_batches(store, whole, workers):
     for rank in range(2):

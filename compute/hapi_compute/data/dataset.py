@@ -27,79 +27,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch.utils.data import IterableDataset, get_worker_info
 
+from hapi_compute.data.access import Access, FeaturesOf, Reading
 from hapi_compute.data.batches import Batch, EpochTotals, Loader
-from hapi_compute.data.counting import counted
 from hapi_compute.data.fetcher import Fetcher
+from hapi_compute.data.inspection import counted
 from hapi_compute.data.listing import Dataset, pin
-from hapi_compute.data.readers import FeatureReader, Pushdown, RawReader, tensor_shape
-from hapi_compute.data.shards import Reader
-from hapi_compute.data.timings import Timings
 from hapi_compute.data.windows import Layout, Share, training_windows
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.names import SwiftUrl
 from hapi_compute.train.config import training_transform
-from swift_hapi.graph.extractor import Extractor, extractor_bytes, load_extractor
-from swift_hapi.graph.interpreter import Head
 
 _VERSION = 1
-
-
-@dataclass(frozen=True)
-class FeaturesOf:
-    """What to compute from the samples, in the store where it can be.
-
-    :param extractor: frozen part of a model, as ``swift_hapi.graph.split.build_transfer`` makes it
-    :param cut: name or index of the cut to have features of; None: the last, the freeze point
-    :param micro_batch: samples that run at once, at most
-    :param encoding: content coding on the wire, ``identity`` or ``zstd``
-    :param required: a store that cannot do it is an error
-    """
-
-    extractor: Extractor
-    cut: str | None = None
-    micro_batch: int = 32
-    encoding: str = "identity"
-    required: bool = False
-
-    def __getstate__(self) -> dict:
-        # As the bytes of its file: modules bound to tensors do not travel.
-        return {**self.__dict__, "extractor": extractor_bytes(self.extractor)}
-
-    def __setstate__(self, state: dict) -> None:
-        extractor = load_extractor(state["extractor"])
-        for name, value in (state | {"extractor": extractor}).items():
-            object.__setattr__(self, name, value)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a process reads; has no influence on what it yields.
-
-    :param concurrency: requests at once
-    :param prefetch: shards read ahead of the window; None: as many as the window has
-    :param prefetch_bytes: bound of the same in bytes
-    :param decode_threads: None: one for every second CPU, one in a worker
-    :param ahead: batches made ahead
-    """
-
-    concurrency: int = 2
-    prefetch: int | None = None
-    prefetch_bytes: int = 256 << 20
-    decode_threads: int | None = None
-    ahead: int = 2
-
-    def __post_init__(self):
-        for name in ("concurrency", "prefetch", "prefetch_bytes", "decode_threads", "ahead"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: want 1 or more")
 
 
 class SwiftDataset(IterableDataset):
@@ -118,7 +62,8 @@ class SwiftDataset(IterableDataset):
     :param shuffle: False keeps the order of the listing
     :param window: shards shuffled together
     :param drop_last: leave out a last batch that is not full. Otherwise its samples are divided
-        among the ranks; if there are fewer than ranks, some get an empty part
+        among the ranks; if there are fewer than ranks, some get an empty part (with
+        ``batched=False`` none at all, so that they make a step less)
     :param num_classes: for tar shards without a manifest
     :param labels: as :func:`hapi_compute.data.listing.pin` takes it
     :param count: where there is no manifest that tells how many samples a shard has, read all of
@@ -163,24 +108,16 @@ class SwiftDataset(IterableDataset):
         self.batch_size = batch_size
         self.batched = batched
         self._transform = transform
-        self._features = features
         self._seed = seed
         self._shuffle = shuffle
         self._window = window
         self._drop_last = drop_last
-        self._num_classes = num_classes or len(self.classes)
         self._ranks = None if rank is None else (rank, ranks)
         self._reading = reading or Reading()
-        self._credentials, self._policy = store.credentials, store.retrier.policy
-        self._client: tuple[int, SwiftClient] = (os.getpid(), store)
         spec = training_transform(transform, seed, 0)
-        self._input_shape = (
-            tensor_shape(store, self.listing) if spec is None else (3, *spec.size)
+        self._access = Access(
+            store, self.listing, num_classes or len(self.classes), spec, features
         )
-        self._model_container = None
-        if features is not None:
-            features.extractor.resolve(features.cut or str(features.extractor.cuts[-1].index))
-            self._model_container = _upload(features.extractor, store)
         #: where the next iteration begins, and where the running one is
         self._start = {"epoch": 0, "step": 0}
         self._position = dict(self._start)
@@ -275,12 +212,19 @@ class SwiftDataset(IterableDataset):
                 after = {**here, "step": batch.step + 1}
                 if self.batched:
                     self._position = after
-                    yield _as_dict(batch, start["epoch"])
+                    data = batch.data if batch.parts else self._access.empty
+                    yield _as_dict(
+                        batch.step, batch.total, start["epoch"], data,
+                        torch.from_numpy(batch.labels), list(batch.keys),
+                    )  # fmt: skip
                     continue
                 for sample in range(skip, len(batch.labels)):
                     last = sample + 1 == len(batch.labels)
                     self._position = after if last else {**here, "sample": sample + 1}
-                    yield _sample(batch, sample, start["epoch"])
+                    yield _as_dict(
+                        batch.step, batch.total, start["epoch"], batch.data[sample],
+                        int(batch.labels[sample]), batch.keys[sample],
+                    )  # fmt: skip
                 skip = 0
         finally:
             batches.close()
@@ -302,52 +246,17 @@ class SwiftDataset(IterableDataset):
         with ThreadPoolExecutor(threads, thread_name_prefix="hapi-decode") as pool:
             fetcher = Fetcher(
                 layout.jobs(windows, lambda _: spec),
-                self._reader(pool),
+                self._access.reader(pool),
                 concurrency=reading.concurrency,
                 prefetch=prefetch,
                 max_bytes=reading.prefetch_bytes,
             )
             with Loader(
-                windows, fetcher, layout, shape_of=self._shapes().__getitem__, pool=pool,
+                windows, fetcher, layout, shape_of=self._access.shapes().__getitem__, pool=pool,
                 ahead=reading.ahead,
             ) as loader:  # fmt: skip
                 yield from loader.epoch()
                 self.totals = loader.totals
-
-    def _reader(self, pool: ThreadPoolExecutor) -> Reader:
-        client = self._store()
-        container = self.listing.url.container
-        raw = RawReader(client, container, self._num_classes, Timings(client.occupancy))
-        features = self._features
-        if features is None:
-            return raw
-        cut = self._cut()
-        pushdown = Pushdown(
-            features.extractor.digest, cut.name, cut.bytes, features.micro_batch,
-            features.encoding, self._model_container, features.required,
-        )  # fmt: skip
-        head = Head(features.extractor, cut)
-
-        def local_head(batch: np.ndarray) -> np.ndarray:
-            return head(torch.from_numpy(batch)).contiguous().numpy()
-
-        return FeatureReader(
-            client, container, self._num_classes, pushdown, raw, local_head, pool,
-            self._input_shape,
-        )  # fmt: skip
-
-    def _cut(self):
-        extractor = self._features.extractor
-        cuts = extractor.cuts_for(self._input_shape)
-        wanted = self._features.cut
-        return cuts[-1] if wanted is None else cuts[extractor.resolve(wanted).index]
-
-    def _shapes(self) -> dict[str | None, tuple[int, ...]]:
-        shapes: dict[str | None, tuple[int, ...]] = {None: self._input_shape}
-        if self._features is not None:
-            cut = self._cut()
-            shapes[cut.name] = cut.shape
-        return shapes
 
     def _layout(self, share: Share) -> Layout:
         return Layout(self.batch_size, self.listing.samples, share, self._drop_last)
@@ -358,13 +267,6 @@ class SwiftDataset(IterableDataset):
         if dist.is_available() and dist.is_initialized():
             return dist.get_rank(), dist.get_world_size()
         return 0, 1
-
-    def _store(self) -> SwiftClient:
-        pid, client = self._client
-        if pid != os.getpid():
-            client = SwiftClient(self._credentials, policy=self._policy)
-            self._client = (os.getpid(), client)
-        return client
 
     def _identity(self) -> dict:
         """What must be equal for a state to mean the same batches."""
@@ -379,14 +281,8 @@ class SwiftDataset(IterableDataset):
         }
 
     def __getstate__(self) -> dict:
-        # A spawned worker knows nothing of torch.distributed, and opens its own connections.
-        return {**self.__dict__, "_client": (0, None), "_ranks": self._rank_of()}
-
-
-def _upload(extractor: Extractor, store: SwiftClient) -> str | None:
-    from hapi_compute.train.upload_model import ensure_uploaded
-
-    return ensure_uploaded(extractor, store)[0]
+        # A spawned worker knows nothing of torch.distributed.
+        return {**self.__dict__, "_ranks": self._rank_of()}
 
 
 def _decode_threads(share: Share) -> int:
@@ -396,24 +292,8 @@ def _decode_threads(share: Share) -> int:
     return max(1, count // 2)
 
 
-def _as_dict(batch: Batch, epoch: int) -> dict:
-    data = batch.data if batch.parts else np.empty((0,), dtype=np.float32)
+def _as_dict(step: int, total: int, epoch: int, data: np.ndarray, label, key) -> dict:
     return {
-        "data": torch.from_numpy(data),
-        "label": torch.from_numpy(batch.labels),
-        "key": list(batch.keys),
-        "epoch": epoch,
-        "step": batch.step,
-        "total": batch.total,
-    }
-
-
-def _sample(batch: Batch, row: int, epoch: int) -> dict:
-    return {
-        "data": torch.from_numpy(batch.data[row]),
-        "label": int(batch.labels[row]),
-        "key": batch.keys[row],
-        "epoch": epoch,
-        "step": batch.step,
-        "total": batch.total,
-    }
+        "data": torch.from_numpy(data), "label": label, "key": key,
+        "epoch": epoch, "step": step, "total": total,
+    }  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hapi_compute.data.errors import DatasetError
-from hapi_compute.data.listing import Dataset, Shard
+from hapi_compute.data.listing import Shard
 from hapi_compute.data.shards import Job, ShardSamples, label_array
 from hapi_compute.data.timings import Timings
 from hapi_compute.store.client import SwiftClient
@@ -111,21 +111,6 @@ class RawReader:
             times=(answer.times,),
             first=_first(job),
         )
-
-
-def tensor_shape(client: SwiftClient, dataset: Dataset) -> tuple[int, ...]:
-    """Shape of a dataset's first sample, for datasets of tensors: nothing else tells it.
-
-    :raises HapiError: the sample is an image, or damaged
-    """
-    container, shard = dataset.url.container, dataset.shards[0]
-    body = client.get(container, shard.name, if_match=shard.etag).body
-    contents = read_shard(body, shard.name, Limits(), SampleRange(0, 0))
-    try:
-        return decode_sample(contents.samples[0], None, Limits()).shape
-    except HapiError as error:
-        where = f"{container}/{shard.name}"
-        raise type(error)(f"{where}: {error.detail}", **error.members) from None
 
 
 def _first(job: Job) -> int:

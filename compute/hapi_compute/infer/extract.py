@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hapi_compute.data.errors import DatasetError
+from hapi_compute.data.inspection import tensor_shape
 from hapi_compute.data.listing import pin
-from hapi_compute.data.readers import tensor_shape
 from hapi_compute.infer.config import ScanConfig, check_out
 from hapi_compute.infer.features_file import FeaturesFile, finished
 from hapi_compute.infer.scan import Scan, decoding

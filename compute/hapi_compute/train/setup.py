@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from hapi_compute.data import order
-from hapi_compute.data.counting import counted
+from hapi_compute.data.inspection import counted, tensor_shape
 from hapi_compute.data.listing import Dataset, align, pin
-from hapi_compute.data.readers import tensor_shape
 from hapi_compute.data.timings import Timings
 from hapi_compute.models import load_model
 from hapi_compute.store.client import SwiftClient

@@ -1,4 +1,4 @@
-"""How many samples each shard has, where nobody wrote it down."""
+"""What only the objects themselves tell: the shape of tensors, and how many samples there are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import replace
 from hapi_compute.data.listing import Dataset, Shard
 from hapi_compute.store.client import SwiftClient
 from swift_hapi.protocol.errors import HapiError
+from swift_hapi.protocol.headers import SampleRange
 from swift_hapi.protocol.limits import Limits
+from swift_hapi.samples.decode import decode_sample
 from swift_hapi.samples.shard import read_shard
 
 
@@ -32,3 +34,18 @@ def counted(dataset: Dataset, store: SwiftClient, concurrency: int = 4) -> Datas
 
     with ThreadPoolExecutor(concurrency, thread_name_prefix="hapi-count") as pool:
         return replace(dataset, shards=tuple(pool.map(count, dataset.shards)))
+
+
+def tensor_shape(client: SwiftClient, dataset: Dataset) -> tuple[int, ...]:
+    """Shape of a dataset's first sample, for datasets of tensors: nothing else tells it.
+
+    :raises HapiError: the sample is an image, or damaged
+    """
+    container, shard = dataset.url.container, dataset.shards[0]
+    body = client.get(container, shard.name, if_match=shard.etag).body
+    contents = read_shard(body, shard.name, Limits(), SampleRange(0, 0))
+    try:
+        return decode_sample(contents.samples[0], None, Limits()).shape
+    except HapiError as error:
+        where = f"{container}/{shard.name}"
+        raise type(error)(f"{where}: {error.detail}", **error.members) from None
