@@ -73,7 +73,7 @@ class MemoryModel:
 
 
 #: from above, for what has not been measured
-UNMEASURED = MemoryModel(48 * MB, 1.4)
+UNMEASURED = MemoryModel(24 * MB, 1.4)
 
 
 def peak_bytes(
