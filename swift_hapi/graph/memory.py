@@ -39,18 +39,19 @@ class CalibrationFailed(HapiError):
 @dataclass(frozen=True)
 class HeadMemory:
     """Bytes that one head takes: ``once``, and ``per_sample``; ``steps``: what each node in turn
-    makes, per sample."""
+    makes, per sample, before the factor ``times``."""
 
     once: int
     per_sample: int
     steps: tuple[int, ...]
+    times: float = 1.0
 
     def needs(self, batch: int) -> int:
         return self.once + batch * self.per_sample
 
     def grows(self, at: int, batch: int) -> int:
         """Bytes that node ``at`` may take more than is held before it."""
-        return self.once + batch * self.steps[at]
+        return self.once + int(batch * self.times * self.steps[at]) + batch
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class MemoryModel:
             raise ValueError(f"no memory model: once={self.once}, times={self.times}")
 
     def of(self, profile: LiveProfile) -> HeadMemory:
-        steps = tuple(int(self.times * step) + 1 for step in profile.steps)
-        return HeadMemory(int(self.once), int(self.times * profile.peak) + 1, steps)
+        per_sample = int(self.times * profile.peak) + 1
+        return HeadMemory(int(self.once), per_sample, profile.steps, self.times)
 
 
 #: from above, for what has not been measured
