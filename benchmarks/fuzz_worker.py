@@ -11,26 +11,14 @@ import sys
 import time
 from multiprocessing.connection import Connection
 
+from swift_hapi.graph.residence import peak_resident, reset_peak
+
 #: activations that an engine would grant one micro-batch
 CAP = 256 * 2**20
 #: operations per sample that an engine would allow
 FLOPS = 2e9
 #: address space beyond what the process has at its start: what exceeds it fails here, not later
 HEADROOM = 3 * 2**30
-
-
-def _peak() -> int:
-    """Most memory held since the last reset, bytes."""
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) * 1024
-    raise OSError("no VmHWM in /proc/self/status")
-
-
-def _reset_peak() -> None:
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
 
 
 def _try(data: bytes) -> tuple[str, str]:
@@ -110,9 +98,9 @@ def work(pipe: Connection) -> None:
             data = pipe.recv_bytes()
         except EOFError:
             return
-        _reset_peak()
-        before = _peak()
+        reset_peak()
+        before = peak_resident()
         started = time.process_time()
         verdict, words = _try(data)
         seconds = time.process_time() - started
-        pipe.send((verdict, words[:300], seconds, _peak() - before))
+        pipe.send((verdict, words[:300], seconds, peak_resident() - before))

@@ -11,23 +11,16 @@ takes what is alive and little more, at the cost of page faults.
 from __future__ import annotations
 
 import ctypes
-import os
 
 from swift_hapi.graph.memory import HeadMemory
 from swift_hapi.graph.program import Before
+from swift_hapi.graph.residence import resident
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 #: a heap was never seen to grow to more than so many times of what is alive
 _WILD = 6
 #: Where even returning all leaves too little, trying again is of no use before so many more bytes
 #: are taken.
 _FUTILE = 4 << 20
-
-
-def resident() -> int:
-    """Bytes of this process that are in memory."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * _PAGE
 
 
 def trimmer():

@@ -21,6 +21,7 @@ import torch
 
 from swift_hapi.graph.isolation_call import Call, Mixes, Place, mark, mark_of
 from swift_hapi.graph.isolation_rules import rule_of
+from swift_hapi.graph.nested import tensors_in
 from swift_hapi.protocol.errors import ModelInvalid
 
 
@@ -59,7 +60,7 @@ class Isolation:
 
         :raises ModelInvalid: it may mix samples
         """
-        tensors = list(_tensors((args, kwargs)))
+        tensors = list(tensors_in((args, kwargs)))
         with_samples = [t for t in tensors if mark_of(t) is not None]
         if not with_samples:
             for out in outputs:
@@ -87,16 +88,6 @@ def _squeezed(x: torch.Tensor, dims=None) -> list[int]:
     """Sizes of the dimensions that are to be squeezed out."""
     dims = range(x.dim()) if dims is None else [dims] if isinstance(dims, int) else dims
     return [x.shape[dim] for dim in dims if -x.dim() <= dim < x.dim()]
-
-
-def _tensors(value):
-    if torch.is_tensor(value):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
 
 
 def _check_overwriting(op, args: tuple, with_samples: list[torch.Tensor]) -> None:

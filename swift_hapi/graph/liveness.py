@@ -18,6 +18,7 @@ from swift_hapi.graph import aliasing, ir
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.dryrun import resolver
 from swift_hapi.graph.extractor import Extractor
+from swift_hapi.graph.nested import tensors_in
 from swift_hapi.graph.program import Program
 from swift_hapi.protocol.errors import ModelInvalid
 
@@ -89,23 +90,13 @@ class _Live(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        known = {t.untyped_storage()._cdata for t in _tensors((args, kwargs))}
-        for tensor in _tensors(out):
+        known = {t.untyped_storage()._cdata for t in tensors_in((args, kwargs))}
+        for tensor in tensors_in(out):
             # A result in the memory of a weight is a view of it.
             if tensor.untyped_storage()._cdata not in known:
                 self._add(tensor)
         self._look()
         return out
-
-
-def _tensors(value):
-    if torch.is_tensor(value):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
 
 
 def live_profile(

@@ -20,22 +20,10 @@ import sys
 import time
 
 from swift_hapi.graph.allocator import keep_freed_memory
+from swift_hapi.graph.residence import peak_resident, reset_peak, resident
 
 #: what a first run leaves behind shows in the second
 _RUNS = 2
-
-
-def _peak() -> int:
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) * 1024
-    raise OSError("no VmHWM in /proc/self/status")
-
-
-def _reset_peak() -> None:
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
 
 
 def _warm_up(torch) -> None:
@@ -58,7 +46,7 @@ def measure(
     import torch
 
     from swift_hapi.graph.extractor import load_extractor
-    from swift_hapi.graph.heap import Heap, resident
+    from swift_hapi.graph.heap import Heap
     from swift_hapi.graph.interpreter import Head
     from swift_hapi.graph.liveness import live_profile
     from swift_hapi.graph.memory import MemoryModel
@@ -76,7 +64,7 @@ def measure(
     for batch in sorted(batches):
         heap = Heap(memory.needs(batch) if memory else 0)
         heap.settle()
-        _reset_peak()
+        reset_peak()
         spent = []
         for _ in range(_RUNS):
             if memory:
@@ -90,7 +78,7 @@ def measure(
             out = head(x, before)
             spent.append(time.process_time() - began)
             del x, out
-        found[batch] = {"peak": _peak() - base, "cpu": min(spent), "trims": heap.trims}
+        found[batch] = {"peak": peak_resident() - base, "cpu": min(spent), "trims": heap.trims}
         Heap(0).give_back()
     return found
 

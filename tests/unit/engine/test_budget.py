@@ -9,7 +9,7 @@ import pytest
 
 from swift_hapi.engine.budget import MemoryBudget, host_memory
 from swift_hapi.engine.buffers import array
-from swift_hapi.graph.heap import resident
+from swift_hapi.graph.residence import resident
 
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
