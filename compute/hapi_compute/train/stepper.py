@@ -53,6 +53,8 @@ class Stepper:
         self._timings = timings
         self._batches = 0
         self._weight = 0.0
+        # Whoever used the module before may have left gradients; they would count as the run's.
+        optimizer.zero_grad(set_to_none=True)
 
     def step(self, batch: Batch, state: RunState, rate: float, closes: bool) -> Stepped:
         """A collective call.

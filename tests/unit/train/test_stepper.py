@@ -27,11 +27,13 @@ def batch(rows, step: int) -> Batch:
     return Batch((part,), Y[rows], ("",) * len(rows), step, len(rows))
 
 
-def trained(batches, weights=None, **options) -> tuple[nn.Module, list]:
+def trained(batches, weights=None, left=None, **options) -> tuple[nn.Module, list]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
     extractor, rest = build_transfer(model, "0", 3, 0, (4,))
     config = TrainConfig(**BASE | {"optimizer": "sgd", "lr": 0.1} | options)
+    for parameter in rest.parameters() if left else ():
+        parameter.grad = torch.full_like(parameter, left)
     optimizer = build_optimizer(config, rest)
     task = TransferTask(extractor, rest, Timings(), class_weights=weights)
     stepper, state = Stepper(config, World(), task, optimizer, Timings()), RunState()
@@ -54,6 +56,13 @@ def test_accumulated_batches_are_one_large_batch(weights):
     shares = [each[:4].sum(), each[4:8].sum(), each[8:].sum()]
     mean = sum(s.loss * share for s, share in zip(steps, shares, strict=True)) / each.sum()
     assert mean == pytest.approx(step.loss)
+
+
+def test_gradients_left_by_others_do_not_count():
+    clean, _ = trained([batch(np.arange(10), 0)])
+    used, _ = trained([batch(np.arange(10), 0)], left=5.0)
+    for a, b in zip(clean.parameters(), used.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
 def test_the_weights_change_every_few_batches():
