@@ -87,6 +87,7 @@ def test_a_loss_that_is_no_number_ends_the_run(value):
             return Outcome(torch.tensor(value, requires_grad=True), 2.0, 2, 0, 0)
 
     config = TrainConfig(**BASE | {"lr": 0.1})
-    stepper = Stepper(config, World(), Task(), None, Timings())
+    optimizer = build_optimizer(config, nn.Linear(1, 1))
+    stepper = Stepper(config, World(), Task(), optimizer, Timings())
     with pytest.raises(Diverged, match="epoch 1, step 3.*lower lr than 0.1"):
         stepper.step(batch(np.arange(2), 2), RunState(), 0.1, False)
