@@ -132,6 +132,10 @@ class Chooser:
             return self._bandwidth.count > 0
         return self._factors["compute" if stage == "client" else stage].count > 0
 
+    def doubts(self, stage: str) -> bool:
+        """Whether the last that was told of ``storage`` or ``network`` was far off."""
+        return (self._bandwidth if stage == "network" else self._factors[stage]).doubtful
+
     def demand(self, name: str) -> Demand:
         """As corrected by now."""
         correction = self.correction

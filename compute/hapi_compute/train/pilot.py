@@ -7,6 +7,7 @@ storage tier says, what the network carried. Results do not depend on any of it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -29,6 +30,9 @@ _TELLING = 1 << 20
 #: a stage that nothing has told of for so long is looked at with one shard, if that costs little
 _STALE = 10.0
 _PART = 0.02  #: of the time may go into such looks
+#: bytes of a request from which its transfer at least hints at a network that has become faster,
+#: and by what factor it must seem so
+_HINTING, _FASTER = 64 << 10, 2.0
 
 
 class Watch:
@@ -91,7 +95,9 @@ class Pilot:
         self._moved = moved
         self._clock = clock
         self._told = dict.fromkeys((NETWORK, STORAGE), clock())
-        self._looked = False
+        self._looked = self._confirming = False
+        #: what transfers too small to tell seemed to be worth when the network was looked at
+        self._hints: dict[str, float] = {}
         #: candidates that the storage tier has computed before in this run
         self._warm = {plan.candidate.name}
 
@@ -113,9 +119,14 @@ class Pilot:
             if self._chooser is not None:
                 self._note(seen)
                 self._chooser.observe(name, seen)
+                self._hint(name, stretch, seen)
                 self._decide(step + 1)
         if self._chooser is not None:
             self._refresh()
+
+    def follow(self, step: int, name: str, reason: str) -> None:
+        """Go on by candidate ``name``, as somebody else has decided."""
+        self._go(step, name, reason, trial=False)
 
     def pause(self) -> None:
         """Something else used tiers and network; what was seen meanwhile does not count."""
@@ -127,6 +138,7 @@ class Pilot:
         if (
             stretch is None
             or self._watch.batches <= _BATCHES
+            or not self._watch.samples
             or stretch.brought.shards < self._in_flight + _SHARDS
             or stretch.took.at < _SECONDS
         ):
@@ -139,6 +151,18 @@ class Pilot:
             self._told[NETWORK] = now
         if seen.storage is not None:
             self._told[STORAGE] = now
+
+    def _hint(self, name: str, stretch: Stretch, seen: Observed) -> None:
+        """Small transfers end too soon to measure a network by; but when they seem far faster
+        than before, it is time for a look. Bursts may deceive, so each height counts once."""
+        brought, network = stretch.brought, stretch.took.busy[NETWORK]
+        if seen.bandwidth is not None:
+            self._hints[name] = seen.bandwidth
+        elif network > 0 and brought.bytes / brought.requests >= _HINTING:
+            hint = brought.bytes / network
+            if hint > _FASTER * self._hints.get(name, self._chooser.bandwidth):
+                self._hints[name] = hint
+                self._told[NETWORK] = -math.inf
 
     def _decide(self, step: int) -> None:
         decision = self._chooser.decide()
@@ -180,6 +204,11 @@ class Pilot:
             seen = single(brought, name == RAW)
             self._note(seen)
             self._chooser.observe(name, seen)
+            if name == RAW:
+                # Far off: the next one will tell.
+                self._confirming = self._chooser.doubts(NETWORK) and not self._confirming
+                if self._confirming:
+                    self._router.once(name)
 
     def _refresh(self) -> None:
         """Have one shard come another way when nothing has told of a stage for long."""

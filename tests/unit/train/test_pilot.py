@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -182,6 +183,34 @@ def test_a_silent_network_is_looked_at_now_and_then(flight):
         flight.routes.stray = [("raw", brought)]
         flight.pilot.after(step, batch("cut"), 0.05)
     assert flight.pilot._chooser.bandwidth == pytest.approx(4e6)
+
+
+def test_a_network_that_seems_faster_is_looked_at_at_once(flight):
+    slow = stretch(fetch=3.7, storage=3.6, network=0.2, seconds=3.8, size=2_000_000)
+    flight.routes.found = slow  # Seems to carry what the profile said: nothing to see.
+    fly(flight, 12)
+    assert flight.routes.looks == []
+    flight.routes.found = replace(slow, took=stretch(network=0.02, storage=3.6, fetch=3.7).took)
+    fly(flight, 12)
+    assert flight.routes.looks == ["raw"]  # Once, until the shard is there.
+    brought = Brought(shards=1, samples=8, requests=1, bytes=400_000, sent=0.004)
+    flight.routes.stray = [("raw", brought)]
+    flight.clock.now += 0.1
+    fly(flight, 1)
+    assert flight.routes.looks == ["raw", "raw"]  # Far off: looked at again, and believed then.
+    assert flight.pilot._chooser.bandwidth == pytest.approx(1e7)
+    flight.routes.stray = [("raw", brought)]
+    fly(flight, 30)
+    assert flight.routes.looks == ["raw", "raw"]
+    assert flight.pilot._chooser.bandwidth == pytest.approx(1e8)
+
+
+def test_what_tells_nothing_of_the_network_gives_no_hint(flight):
+    flight.routes.found = stretch(
+        fetch=3.7, storage=3.6, network=0.0001, seconds=3.8, size=5 * 2048
+    )
+    fly(flight, 30)
+    assert flight.routes.looks == []
 
 
 def test_the_storage_tier_is_looked_at_soon_from_raw(flight):
