@@ -9,9 +9,13 @@ name means in ``torchvision.transforms`` on a PIL image:
 
 ``exif=apply|ignore`` (default apply), to RGB, ``resize=N|HxW`` (N = shorter side), then
 ``crop=N|HxW`` (centre) or ``rrc=N|HxW`` (random resized crop; with ``scale=(lo hi)`` and
-``ratio=(lo hi)``), ``hflip=p``, then to float in [0, 1], ``mean=(...)``, ``std=(...)``.
-``interpolation=bilinear|bicubic|nearest`` is the filter of the resizing steps. Random steps need
-``seed=`` and ``epoch=``.
+``ratio=(lo hi)``), ``hflip=p``, then ``brightness=``, ``contrast=``, ``saturation=``, ``hue=`` in
+an order that is drawn (``ColorJitter``), ``grayscale=p`` (three equal channels), then to float in
+[0, 1], ``mean=(...)``, ``std=(...)``. ``interpolation=bilinear|bicubic|nearest`` is the filter of
+the resizing steps. Random steps need ``seed=`` and ``epoch=``.
+
+A colour step has a range ``(lo hi)`` that its factor is drawn from; a number x stands for
+``(max(0, 1 - x) 1 + x)``, of ``hue`` for ``(-x x)``, and is the same transform.
 
 Numbers may have up to 17 significant digits, enough for any float64 to survive the trip; RFC 9651
 decimals (3 digits after the point) are not.
@@ -26,6 +30,13 @@ from swift_hapi.protocol.errors import BadTransform
 
 MAX_SIDE = 4096
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
+#: the largest factor of brightness, contrast and saturation; beyond it a picture has two colours
+MAX_FACTOR = 100
+#: steps of ``ColorJitter``, in the order in which their factors are drawn
+JITTER = ("brightness", "contrast", "saturation", "hue")
+#: what makes the result depend on seed, epoch and key
+RANDOM_STEPS = ("rrc", "hflip", *JITTER, "grayscale")
+_RANDOM_STEPS = ", ".join(RANDOM_STEPS)
 _NUMBER = re.compile(r"[+-]?(\d+)(?:\.(\d+))?(?:[eE][+-]?\d{1,3})?")
 _INTEGER = re.compile(r"\d{1,19}")
 _SIZE = re.compile(r"([1-9]\d{0,4})(?:x([1-9]\d{0,4}))?")
@@ -75,6 +86,17 @@ def _list(key: str, text: str, lengths: tuple[int, ...]) -> tuple[float, ...]:
     return values
 
 
+def _factors(key: str, text: str) -> tuple[float, float]:
+    if text.startswith("("):
+        # 0.0 is added so that -0.0 becomes 0.0: equal ranges have one text.
+        low, high = (value + 0.0 for value in _list(key, text, (2,)))
+        return low, high
+    reach = _number(key, text)
+    if reach < 0:
+        raise _bad(key, f"{text!r} is negative; give x from 0 up, or a range (lo hi)")
+    return (0.0 - reach, reach + 0.0) if key == "hue" else (max(0.0, 1 - reach), 1 + reach)
+
+
 def _choice(key: str, text: str, choices: tuple[str, ...]) -> str:
     if text not in choices:
         raise _bad(key, f"{text!r} is none of {', '.join(choices)}")
@@ -89,6 +111,8 @@ _PARSERS = {
     "scale": lambda k, v: _list(k, v, (2,)),
     "ratio": lambda k, v: _list(k, v, (2,)),
     "hflip": _number,
+    **dict.fromkeys(JITTER, _factors),
+    "grayscale": _number,
     "interpolation": lambda k, v: _choice(k, v, INTERPOLATIONS),
     "mean": lambda k, v: _list(k, v, (1, 3)),
     "std": lambda k, v: _list(k, v, (1, 3)),
@@ -116,6 +140,11 @@ class TransformSpec:
     scale: tuple[float, float] | None = None
     ratio: tuple[float, float] | None = None
     hflip: float | None = None
+    brightness: tuple[float, float] | None = None
+    contrast: tuple[float, float] | None = None
+    saturation: tuple[float, float] | None = None
+    hue: tuple[float, float] | None = None
+    grayscale: float | None = None
     interpolation: str = "bilinear"
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
@@ -131,14 +160,22 @@ class TransformSpec:
             raise _bad("scale", "must satisfy 0 < lo <= hi <= 1")
         if self.ratio is not None and not 0.01 <= self.ratio[0] <= self.ratio[1] <= 100:
             raise _bad("ratio", "must satisfy 0.01 <= lo <= hi <= 100")
-        if self.hflip is not None and not 0 <= self.hflip <= 1:
-            raise _bad("hflip", "must be a probability")
+        for key in ("hflip", "grayscale"):
+            value = getattr(self, key)
+            if value is not None and not 0 <= value <= 1:
+                raise _bad(key, "must be a probability")
+        for key in JITTER:
+            low, high = (-0.5, 0.5) if key == "hue" else (0, MAX_FACTOR)
+            value = getattr(self, key)
+            if value is not None and not low <= value[0] <= value[1] <= high:
+                given = f"the factors are from {value[0]} to {value[1]}"
+                raise _bad(key, f"{given}; want {low} <= lo <= hi <= {high}")
         if self.std is not None and not all(s >= 1e-6 for s in self.std):
             raise _bad("std", "must be positive (1e-6 or more)")
         if self.random and (self.seed is None or self.epoch is None):
-            raise _bad("seed, epoch", "both are needed by random steps (rrc, hflip)")
+            raise _bad("seed, epoch", f"both are needed by random steps ({_RANDOM_STEPS})")
         if not self.random and (self.seed is not None or self.epoch is not None):
-            raise _bad("seed, epoch", "have a meaning only with random steps (rrc, hflip)")
+            raise _bad("seed, epoch", f"have a meaning only with random steps ({_RANDOM_STEPS})")
         if self.size is None:
             raise _bad(
                 "resize, crop, rrc", "none of them fixes the size: add crop=N or resize=HxW"
@@ -147,7 +184,7 @@ class TransformSpec:
     @property
     def random(self) -> bool:
         """Whether the result depends on seed, epoch and the sample's key."""
-        return self.rrc is not None or self.hflip is not None
+        return any(getattr(self, key) is not None for key in RANDOM_STEPS)
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -171,6 +208,15 @@ def parse_transform(text: str) -> TransformSpec:
 
     :raises BadTransform: naming the key at fault (unknown, repeated, malformed, out of range)
     """
+    return TransformSpec(**parse_pairs(text))
+
+
+def parse_pairs(text: str) -> dict[str, object]:
+    """The values of single keys, by the names they have in :class:`TransformSpec`; whether they
+    make a transform together is not looked at.
+
+    :raises BadTransform: naming the key at fault (unknown, repeated, malformed)
+    """
     values: dict[str, object] = {}
     position = 0
     while True:
@@ -187,7 +233,7 @@ def parse_transform(text: str) -> TransformSpec:
         values[key] = _PARSERS[key](key, value)
         position = item.end()
         if position == len(text):
-            return TransformSpec(**values)
+            return values
         if text[position] != ",":
             raise BadTransform(
                 f"X-Hapi-Transform: expected a comma at {text[position : position + 24]!r}"

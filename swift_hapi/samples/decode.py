@@ -14,7 +14,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from swift_hapi.protocol.errors import BadTransform, TooLarge, UndecodableSample
 from swift_hapi.protocol.limits import Limits
-from swift_hapi.protocol.transform import Size, TransformSpec
+from swift_hapi.protocol.transform import JITTER, Size, TransformSpec
+from swift_hapi.samples.colour import jitter
 from swift_hapi.samples.random_steps import SampleRandom, random_resized_box
 from swift_hapi.samples.shard import RawSample
 from swift_hapi.samples.tensor import decode_tensor
@@ -129,6 +130,11 @@ def _transform(
         )
     if spec.hflip is not None and rng.uniform() < spec.hflip:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    ranges = [getattr(spec, step) for step in JITTER]
+    if any(ranges):
+        image = jitter(image, ranges, rng)
+    if spec.grayscale is not None and rng.uniform() < spec.grayscale:
+        image = image.convert("L").convert("RGB")
     return image
 
 

@@ -29,6 +29,14 @@ class SampleRandom:
         """An integer in [0, n)."""
         return min(n - 1, int(self.uniform() * n))
 
+    def permutation(self, n: int) -> list[int]:
+        """0 to n - 1 in an order of which all are equally likely (Fisher and Yates)."""
+        order = list(range(n))
+        for last in range(n - 1, 0, -1):
+            other = self.below(last + 1)
+            order[last], order[other] = order[other], order[last]
+        return order
+
 
 def random_resized_box(
     width: int,

@@ -203,6 +203,8 @@ def test_models_that_are_no_plain_extractors(account, container, object_url, mod
         ({"X_Hapi_Transform": "explode=3"}, 400, "bad-transform", "explode"),
         ({"X_Hapi_Transform": "crop=0"}, 400, "bad-transform", "crop"),
         ({"X_Hapi_Transform": "rrc=32, hflip=0.5"}, 400, "bad-transform", "seed"),
+        ({"X_Hapi_Transform": "crop=32, hue=0.1, seed=1"}, 400, "bad-transform", "seed, epoch"),
+        ({"X_Hapi_Transform": "crop=32, contrast=nan"}, 400, "bad-transform", "contrast"),
         ({"X_Hapi_Samples": "2-1"}, 400, "bad-header", "X-Hapi-Samples"),
         ({"X_Hapi_Samples": "1-7"}, 416, "sample-range", "3"),
         ({"X_Hapi_Dtype": "float17"}, 400, "bad-header", "X-Hapi-Dtype"),

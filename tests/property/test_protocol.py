@@ -9,11 +9,22 @@ from swift_hapi.protocol import payload
 from swift_hapi.protocol.errors import HapiError
 from swift_hapi.protocol.headers import FeatureRequest
 from swift_hapi.protocol.payload import Features, SampleError
-from swift_hapi.protocol.transform import MAX_SIDE, TransformSpec, parse_transform
+from swift_hapi.protocol.transform import (
+    JITTER,
+    MAX_FACTOR,
+    MAX_SIDE,
+    TransformSpec,
+    parse_transform,
+)
 
 sides = st.integers(1, MAX_SIDE)
 sizes = st.one_of(sides, st.tuples(sides, sides))
 numbers = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+def ranges(low, high):
+    pairs = st.tuples(st.floats(low, high), st.floats(low, high))
+    return pairs.map(lambda pair: tuple(value + 0.0 for value in sorted(pair)))
 
 
 @st.composite
@@ -31,6 +42,11 @@ def specs(draw):
             "rrc": draw(sizes),
             "scale": draw(st.none() | st.just((0.08, 1.0))),
             "hflip": draw(st.none() | st.floats(0, 1)),
+            "brightness": draw(st.none() | ranges(0, MAX_FACTOR)),
+            "contrast": draw(st.none() | ranges(0, MAX_FACTOR)),
+            "saturation": draw(st.none() | ranges(0, MAX_FACTOR)),
+            "hue": draw(st.none() | ranges(-0.5, 0.5)),
+            "grayscale": draw(st.none() | st.floats(0, 1)),
             "seed": draw(st.integers(0, 2**63 - 1)),
             "epoch": draw(st.integers(0, 10**6)),
         }
@@ -43,6 +59,37 @@ def specs(draw):
 def test_transform_text_round_trips(spec):
     assert parse_transform(str(spec)) == spec
     assert str(parse_transform(str(spec))) == str(spec)
+
+
+@given(st.sampled_from(JITTER), st.floats(0, 1000))
+def test_a_number_is_the_range_around_the_neutral_factor(key, reach):
+    text = f"crop=8, {key}={reach!r}, seed=0, epoch=0"
+    most = 0.5 if key == "hue" else MAX_FACTOR
+    expected = (-reach, reach) if key == "hue" else (max(0, 1 - reach), 1 + reach)
+    try:
+        spec = parse_transform(text)
+    except HapiError as error:
+        assert error.status == 400 and f"{key}: " in error.detail
+        assert expected[1] > most
+    else:
+        assert getattr(spec, key) == expected and expected[1] <= most
+        assert parse_transform(str(spec)) == spec
+
+
+@given(
+    st.sampled_from([*JITTER, "grayscale"]),
+    st.text(max_size=12) | st.text("0123456789.-+e( )"),
+)
+def test_any_value_of_a_colour_is_parsed_or_refused(key, value):
+    try:
+        spec = parse_transform(f"crop=8, {key}={value}, seed=0, epoch=0")
+    except HapiError as error:
+        assert error.status == 400
+    else:
+        found = getattr(spec, key)
+        low, high = (found, found) if key == "grayscale" else found
+        assert -0.5 <= low <= high <= MAX_FACTOR
+        assert parse_transform(str(spec)) == spec and str(parse_transform(str(spec))) == str(spec)
 
 
 @given(st.text(alphabet="crop=resizemansthflq 0123456789.,()x-+eE", max_size=60) | st.text())

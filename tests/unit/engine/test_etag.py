@@ -17,6 +17,10 @@ def tag(request=REQUEST, cut="avgpool", source="e", numerics="n") -> str:
     return feature_etag(request, cut, source, numerics)
 
 
+def coloured(step: str) -> FeatureRequest:
+    return replace(REQUEST, transform=parse_transform(f"crop=64, {step}, seed=1, epoch=0"))
+
+
 def test_everything_that_matters_changes_it():
     tags = [
         tag(),
@@ -26,6 +30,10 @@ def test_everything_that_matters_changes_it():
         tag(REQUEST.with_model("sha256:" + "b" * 64)),
         tag(replace(REQUEST, transform=None)),
         tag(replace(REQUEST, transform=parse_transform("crop=65"))),
+        tag(coloured("hue=0.1")),
+        tag(coloured("hue=0.2")),
+        tag(coloured("brightness=0.1")),
+        tag(coloured("grayscale=0.1")),
         tag(replace(REQUEST, samples=SampleRange(0, 3))),
         tag(replace(REQUEST, on_error="report")),
         tag(replace(REQUEST, encoding="zstd")),
@@ -38,6 +46,7 @@ def test_what_does_not_matter_does_not():
     assert tag() == tag(replace(REQUEST, batch_size=3))
     assert tag() == tag(replace(REQUEST, split="avgpool"))
     assert tag() == tag(replace(REQUEST, transform=parse_transform("exif=apply, crop=64")))
+    assert tag(coloured("hue=0.1")) == tag(coloured("hue=(-0.1 0.1)"))
     assert tag(source='"e"') == tag(source="e")
 
 

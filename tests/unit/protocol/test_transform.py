@@ -26,6 +26,58 @@ def test_seventeen_digits_survive():
 
 
 @pytest.mark.parametrize(
+    ("given", "canonical"),
+    [
+        ("brightness=0.4", "brightness=(0.6 1.4)"),
+        ("contrast=2", "contrast=(0.0 3.0)"),
+        ("saturation=(0.5 1)", "saturation=(0.5 1.0)"),
+        ("hue=0.1", "hue=(-0.1 0.1)"),
+        ("hue=(-0.5 0)", "hue=(-0.5 0.0)"),
+        ("hue=-0", "hue=(0.0 0.0)"),
+        ("hue=(-0 -0)", "hue=(0.0 0.0)"),
+        ("grayscale=1", "grayscale=1.0"),
+    ],
+)
+def test_a_number_and_its_range_are_the_same_colour_step(given, canonical):
+    spec = parse_transform(f"seed=1, {given}, epoch=2, crop=8")
+    assert spec.random
+    assert str(spec) == f"crop=8, {canonical}, seed=1, epoch=2"
+    assert parse_transform(str(spec)) == spec
+
+
+def test_canonical_text_has_colours_after_hflip():
+    spec = parse_transform(
+        "mean=(0.5), grayscale=0.1, hue=0.1, saturation=0.2, contrast=0.3, brightness=0.4, "
+        "interpolation=bicubic, hflip=0.5, rrc=8, seed=0, epoch=0"
+    )
+    keys = [part.partition("=")[0] for part in str(spec).split(", ")]
+    assert keys == [
+        "rrc", "hflip", "brightness", "contrast", "saturation", "hue", "grayscale",
+        "interpolation", "mean", "seed", "epoch",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["brightness", "contrast", "saturation", "hue", "grayscale"])
+@pytest.mark.parametrize(
+    "value",
+    ["nan", "inf", "-inf", "(nan 1)", "(0 inf)", "-0.1", "101", "1e6", "1e999", "(0.4 0.3)",
+     "(0.1)", "(0.1 0.2 0.3)", "()", "(-0.6 0.2)", "(0 100.5)", "x", "0.12345678901234567891"],
+)  # fmt: skip
+def test_refused_colours_name_the_key(key, value):
+    with pytest.raises(BadTransform, match=f"^X-Hapi-Transform: {key}: ") as caught:
+        parse_transform(f"crop=8, {key}={value}, seed=0, epoch=0")
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("step", ["brightness=0.4", "contrast=0", "saturation=(1 1)", "hue=0",
+                                  "grayscale=0"])  # fmt: skip
+def test_colours_need_seed_and_epoch(step):
+    for rest in ("", ", seed=1", ", epoch=1"):
+        with pytest.raises(BadTransform, match="seed, epoch: both are needed.*hue, grayscale"):
+            parse_transform(f"crop=8, {step}{rest}")
+
+
+@pytest.mark.parametrize(
     ("text", "names"),
     [
         ("", "expected key=value"),
@@ -44,6 +96,11 @@ def test_seventeen_digits_survive():
         ("rrc=8, seed=0, epoch=0, scale=(0 1)", "scale"),
         ("rrc=8, seed=0, epoch=0, ratio=(2 1)", "ratio"),
         ("crop=8, hflip=1.5, seed=0, epoch=0", "hflip"),
+        ("crop=8, hue=0.6, seed=0, epoch=0", "hue: .* -0.6 to 0.6; want -0.5 <= lo <= hi <= 0.5"),
+        ("crop=8, contrast=100, seed=0, epoch=0", "contrast: .* want 0 <= lo <= hi <= 100"),
+        ("crop=8, saturation=-1, seed=0, epoch=0", "saturation: '-1' is negative"),
+        ("crop=8, grayscale=1.5, seed=0, epoch=0", "grayscale: must be a probability"),
+        ("crop=8, hue=0.1, hue=0.1, seed=0, epoch=0", "hue: is given twice"),
         ("crop=8, std=(0 1 1)", "std"),
         ("crop=8, mean=(1 2)", "mean"),
         ("crop=8, mean=0.5", "mean"),
