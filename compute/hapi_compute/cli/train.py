@@ -54,6 +54,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
     data = parser.add_argument_group("data")
     option(data, "transform", "as in X-Hapi-Transform, or 'none' (default: the model's own)")
+    option(data, "augment", "random steps for training alone, as in X-Hapi-Transform: "
+           "'hflip=0.5, brightness=0.4, hue=0.1'", metavar="STEPS")  # fmt: skip
     option(data, "test_transform", "for validation and test (default: without random steps)")
     option(data, "test", "dataset for the final accuracy", metavar="swift://C/P")
     option(data, "labels", "'path', or a CSV or JSONL table (default: in the shards)",

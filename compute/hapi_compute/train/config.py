@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from hapi_compute.store.names import SwiftUrl
 from swift_hapi.protocol.errors import BadTransform
 from swift_hapi.protocol.headers import ENCODINGS
-from swift_hapi.protocol.transform import TransformSpec, parse_transform
+from swift_hapi.protocol.transform import RANDOM_STEPS, TransformSpec, parse_transform
 
 OPTIMIZERS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "step")
@@ -38,6 +38,8 @@ class TrainConfig:
     :param split: a cut of the frozen part, ``raw``, or ``auto``
     :param transform: ``X-Hapi-Transform`` grammar; None: the model's own; ``none``: samples are
         tensors. Seed and epoch of random steps are filled in where they are missing
+    :param augment: random steps that are added to ``transform``, in its grammar, for training
+        alone: ``hflip=0.5, brightness=0.4``
     :param test_transform: for validation and test; by default ``transform`` without its random
         steps
     :param test: dataset for the final accuracy
@@ -80,6 +82,7 @@ class TrainConfig:
     freeze_at: str
     split: str = AUTO
     transform: str | None = None
+    augment: str | None = None
     test_transform: str | None = None
     test: str | None = None
     val_split: float = 0.0
@@ -210,6 +213,8 @@ class TrainConfig:
     def identity(self) -> dict:
         """The options that decide the result; equal identities, equal losses."""
         values = {k: v for k, v in asdict(self).items() if k not in _WITHOUT_INFLUENCE}
+        if self.augment is None:
+            del values["augment"]  # What there was is part of the transform once a run begins.
         if self.schedule == "constant":
             del values["epochs"]  # More of them may be added later.
         return values
@@ -259,7 +264,5 @@ def evaluation_transform(text: str | None, override: str | None = None) -> Trans
         crop = spec.rrc
         height, width = crop if isinstance(crop, tuple) else (crop, crop)
         resize = round(max(height, width) * 8 / 7)
-    return replace(
-        spec, rrc=None, scale=None, ratio=None, hflip=None, seed=None, epoch=None,
-        resize=resize, crop=crop,
-    )  # fmt: skip
+    nothing = dict.fromkeys((*RANDOM_STEPS, "scale", "ratio", "seed", "epoch"))
+    return replace(spec, **nothing, resize=resize, crop=crop)

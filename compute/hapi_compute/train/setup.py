@@ -15,6 +15,7 @@ from hapi_compute.models import load_model
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.names import SwiftUrl
 from hapi_compute.train import hook
+from hapi_compute.train.augment import augmented
 from hapi_compute.train.balance import class_weights
 from hapi_compute.train.config import TrainConfig, training_transform
 from hapi_compute.train.distributed import World
@@ -72,6 +73,8 @@ def prepare(config: TrainConfig, store: SwiftClient, world: World | None = None)
         dataset, validation = whole.subset(kept), whole.subset(held)
         loaded = load_model(config.model, config.weights)
         config = _with_transform(config, loaded.transform)
+        _spec(config)  # So that an error names the option that is at fault.
+        config = augmented(config)
         spec = _spec(config)
         input_shape = tensor_shape(store, dataset) if spec is None else (3, *spec.size)
         try:

@@ -35,6 +35,11 @@ def test_the_command_line_goes_before_the_file(tmp_path):
     assert (args.dataset, args.epochs, args.model, args.weights) == ("swift://d/q", 2, "b", "w")
 
 
+def test_random_steps_from_a_file(tmp_path):
+    args = parse(tmp_path, 'augment: "hflip=0.5, hue=(-0.1 0.2)"\n', "swift://c/p", *NAMES)
+    assert args.augment == "hflip=0.5, hue=(-0.1 0.2)"
+
+
 def test_an_empty_file_says_nothing(tmp_path):
     assert parse(tmp_path, "# nothing\n", "swift://c/p", *NAMES).epochs == 3
 

@@ -53,6 +53,7 @@ def test_identity_is_of_what_decides_the_result():
     for option, value in {
         "lr": 0.5, "seed": 1, "batch_size": 8, "window": 2, "transform": "crop=8",
         "optimizer": "sgd", "dataset": "swift://c/q", "val_split": 0.5, "schedule": "cosine",
+        "augment": "hue=0.1",
     }.items():  # fmt: skip
         assert TrainConfig(**BASE | {option: value}).digest() != base.digest(), option
 
@@ -74,7 +75,8 @@ def test_random_transforms_get_seed_and_epoch():
     assert training_transform(None, 0, 0) is None
 
 
-@pytest.mark.parametrize("bad", ["rcc=32", "rrc=32, hflip=2", "rrc=32, seed=x", "resize=256"])
+@pytest.mark.parametrize("bad", ["rcc=32", "rrc=32, hflip=2", "rrc=32, seed=x", "resize=256",
+                                 "crop=8, hue=0.6", "crop=8, contrast=-1"])  # fmt: skip
 def test_bad_transforms(bad):
     with pytest.raises(BadTransform):
         training_transform(bad, 0, 0)
@@ -84,6 +86,12 @@ def test_evaluation_is_never_random():
     spec = evaluation_transform("rrc=224, scale=(0.5 1), hflip=0.5, mean=(0.5)")
     assert str(spec) == "resize=256, crop=224, mean=(0.5)"
     assert str(evaluation_transform("resize=9, crop=8, hflip=0.5")) == "resize=9, crop=8"
+    colours = "hflip=0.5, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, grayscale=0.2"
+    for step in (*colours.split(", "), colours):
+        assert training_transform(f"crop=8, {step}", 7, 2).seed == 7
+        assert str(evaluation_transform(f"crop=8, {step}")) == "crop=8"
+        with pytest.raises(BadTransform, match="random"):
+            evaluation_transform("crop=8", f"{step}, crop=8, seed=1, epoch=1")
     assert str(evaluation_transform("crop=8")) == "crop=8"
     assert str(evaluation_transform("rrc=224", "crop=9")) == "crop=9"
     assert evaluation_transform(None) is None
