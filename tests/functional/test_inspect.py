@@ -17,6 +17,12 @@ def store(cluster):
     return client_of(cluster)
 
 
+def test_info(cluster, tmp_path, monkeypatch, capsys):
+    report = report_of(cluster, monkeypatch, tmp_path, "info")
+    assert report["pushdown"] is True and "float32" in report["swift_hapi"]["dtypes"]
+    assert "push-down by swift_hapi" in capsys.readouterr().out
+
+
 def test_ls_and_verify(cluster, store, container, tmp_path, monkeypatch, capsys):
     digits = digit_folders(tmp_path / "digits", 0, 24)
     put(store, digits, f"swift://{container}/a b\n%?#//\U0001f600")

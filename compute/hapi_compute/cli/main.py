@@ -24,6 +24,10 @@ COMMANDS = {
     "eval": ("hapi_compute.cli.eval", "measure a trained model on a labelled container"),
     "export": ("hapi_compute.cli.export", "write a model's frozen part as an extractor file"),
     "extract": ("hapi_compute.cli.extract", "write the features of a whole dataset to a file"),
+    "info": (
+        "hapi_compute.cli.info",
+        "say whether the cluster runs push-down, and within which limits",
+    ),
     "ls": ("hapi_compute.cli.ls", "list containers, or the objects and datasets in one"),
     "models": (
         "hapi_compute.cli.models",
@@ -53,13 +57,21 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
         description="Transfer learning with the frozen part of the network run inside Swift.",
         epilog="'hapi COMMAND --help' tells more.",
     )
+    _add_verbose(parser, default=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, help_) in COMMANDS.items():
         sub = commands.add_parser(name, help=help_, description=help_)
-        sub.add_argument("-v", "--verbose", action="store_true", help="tracebacks and more log")
+        # Without a default, which would undo a -v before the command.
+        _add_verbose(sub, default=argparse.SUPPRESS)
         if name == command:
             importlib.import_module(module).add_arguments(sub)
     return parser
+
+
+def _add_verbose(parser: argparse.ArgumentParser, default: object) -> None:
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", default=default, help="tracebacks of errors"
+    )
 
 
 def _under_flags(parser: argparse.ArgumentParser, command: str, argv: list[str]) -> None:

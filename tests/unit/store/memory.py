@@ -39,6 +39,7 @@ class MemorySwift:
 
     def __post_init__(self):
         self.seen: Counter = Counter()
+        self.info: dict = {"swift": {}}
         self.tokens: dict[str, float] = {}
         self.keystone: list[dict] = []
         self.short_page: int | None = None  #: names in the next listing, whatever was asked for
@@ -90,7 +91,9 @@ def _handler(swift: MemorySwift):
             if parts.path.startswith("/identity"):
                 return self.identity(parts.path, body)
             if parts.path == "/info":
-                return self.answer(200, b'{"swift": {}}')
+                if not swift.info:
+                    return self.answer(403)  # As when the operator does not publish it.
+                return self.answer(200, json.dumps(swift.info).encode())
             token = self.headers.get("X-Auth-Token", "")
             if swift.tokens.get(token, 0.0) <= time.monotonic():
                 return self.answer(401)
