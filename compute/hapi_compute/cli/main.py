@@ -57,21 +57,26 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
         description="Transfer learning with the frozen part of the network run inside Swift.",
         epilog="'hapi COMMAND --help' tells more.",
     )
-    _add_verbose(parser, default=False)
+    parser.set_defaults(verbose=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, help_) in COMMANDS.items():
         sub = commands.add_parser(name, help=help_, description=help_)
-        # Without a default, which would undo a -v before the command.
-        _add_verbose(sub, default=argparse.SUPPRESS)
         if name == command:
             importlib.import_module(module).add_arguments(sub)
+    _add_verbose(parser)
     return parser
 
 
-def _add_verbose(parser: argparse.ArgumentParser, default: object) -> None:
+def _add_verbose(parser: argparse.ArgumentParser) -> None:
+    """``-v`` at every place: before the command, behind it, behind an action of it."""
     parser.add_argument(
-        "-v", "--verbose", action="store_true", default=default, help="tracebacks of errors"
-    )
+        "-v", "--verbose", action="store_true", help="tracebacks of errors",
+        default=argparse.SUPPRESS,  # A default would undo the -v of the parser before.
+    )  # fmt: skip
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                _add_verbose(inner)
 
 
 def _under_flags(parser: argparse.ArgumentParser, command: str, argv: list[str]) -> None:
