@@ -5,14 +5,6 @@ import json
 import pytest
 
 from hapi_compute.cli.main import main
-from tests.unit.store.memory import MemorySwift
-
-
-@pytest.fixture
-def swift():
-    server = MemorySwift()
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -7,23 +7,6 @@ import pytest
 from PIL import Image
 
 from hapi_compute.data.packing import build_tar
-from hapi_compute.store.auth import Credentials
-from hapi_compute.store.client import SwiftClient
-from hapi_compute.store.retry import RetryPolicy
-from tests.unit.store.memory import MemorySwift
-
-
-@pytest.fixture
-def swift():
-    server = MemorySwift()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def store(swift) -> SwiftClient:
-    credentials = Credentials(f"{swift.url}/auth", "test:tester", "testing")
-    return SwiftClient(credentials, policy=RetryPolicy(attempts=1))
 
 
 def jpeg(seed: int) -> bytes:

@@ -1,3 +1,5 @@
+"""A Swift in memory, for everybody who does not bring one of their own."""
+
 from __future__ import annotations
 
 import pytest
