@@ -80,6 +80,14 @@ class World:
             raise OtherRankFailed(message[1])
         return message[0]
 
+    def from_first(self, number: int) -> int:
+        """The first rank's ``number``; a collective call."""
+        if self.size == 1:
+            return number
+        told = torch.tensor(number, device=self.device)
+        dist.broadcast(told, src=0)
+        return int(told)
+
     def align_buffers(self, module: nn.Module) -> None:
         """Give all ranks the first one's running statistics; a collective call."""
         if self.size > 1:

@@ -18,6 +18,7 @@ from hapi_compute.plan.candidates import Candidate
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.train import checkpoint, html, loop, planning, product
 from hapi_compute.train.config import TrainConfig, training_transform
+from hapi_compute.train.convoy import Convoy
 from hapi_compute.train.distributed import World, joined
 from hapi_compute.train.evaluate import Scores, evaluate
 from hapi_compute.train.journal import Files, Journal
@@ -132,7 +133,8 @@ class Job:
         self.candidates: dict[str, Candidate] = {}
 
     def plan(self) -> planning.Planned:
-        """Decide how to begin; for ``auto`` by measuring with the run's first shards."""
+        """Decide how to begin; for ``auto`` by measuring with the run's first shards, which the
+        first rank does for all. A collective call."""
         config, dataset = self.config, self.parts.dataset
         candidates = self.candidates
         self.router = Router(
@@ -144,18 +146,19 @@ class Job:
         elif not self.windows:
             planned = planning.guess(config, self.pipeline, dataset)
         else:
-            jobs = itertools.islice(
-                self.layout.jobs(self.windows, self.transform), _FIRST_JOBS
-            )
             with self.timings.measure("profile"):
-                planned = planning.measure(
-                    config, self.pipeline, self.parts.trainable, dataset, self.windows,
-                    list(jobs), self.router,
-                )  # fmt: skip
+                planned = self.world.on_first(self._measure)
         candidates |= planned.candidates
         self.router.switch(planned.plan.candidate.name)
         self.progress.note(f"split {planned.plan.split}: {planned.plan.reason}")
         return planned
+
+    def _measure(self) -> planning.Planned:
+        jobs = itertools.islice(self.layout.jobs(self.windows, self.transform), _FIRST_JOBS)
+        return planning.measure(
+            self.config, self.pipeline, self.parts.trainable, self.parts.dataset, self.windows,
+            list(jobs), self.router,
+        )  # fmt: skip
 
     def transform(self, epoch: int):
         return training_transform(self.config.transform, self.config.seed, epoch)
@@ -182,10 +185,7 @@ class Job:
             totals(brought)
             return found
 
-        pilot = Pilot(
-            plan, self.router, self.timings, planned.candidates, config.batch_size,
-            config.concurrency, planned.chooser, self._moved,
-        )  # fmt: skip
+        pilot = self._pilot(planned)
         self._set_threads(plan.candidate)
         stepper = Stepper(config, self.world, task, self.optimizer, self.timings)
         begun = self.pipeline.store.occupancy.now()
@@ -213,6 +213,17 @@ class Job:
         report.step_losses = state.step_losses
         report.samples = state.epochs[-1].samples
         return report
+
+    def _pilot(self, planned: planning.Planned) -> Pilot | Convoy:
+        world = self.world
+        pilot = Pilot(
+            planned.plan, self.router, self.timings, planned.candidates,
+            max(1, self.pipeline.own_batch), self.config.concurrency,
+            planned.chooser if world.first else None, self._moved,
+        )  # fmt: skip
+        if world.size == 1 or planned.chooser is None:
+            return pilot
+        return Convoy(pilot, world, planned.candidates)
 
     def _journal(self) -> Journal:
         if self.config.out is None or not self.world.first:

@@ -11,6 +11,7 @@ from hapi_compute.data.listing import Dataset
 from hapi_compute.data.shards import Reader
 from hapi_compute.data.windows import Layout, Window, training_windows
 from hapi_compute.train.config import TrainConfig, training_transform
+from hapi_compute.train.convoy import Convoy
 from hapi_compute.train.distributed import World
 from hapi_compute.train.evaluate import Scores
 from hapi_compute.train.journal import Journal
@@ -36,7 +37,7 @@ class Hooks:
     validate: Callable[[], Scores | None]
     saver: Saver
     totals: Callable[[EpochTotals], None]
-    pilot: Pilot
+    pilot: Pilot | Convoy
 
 
 def windows_left(config: TrainConfig, dataset: Dataset, state: RunState) -> list[Window]:
@@ -95,7 +96,9 @@ def train(
                 current.seconds = before + time.perf_counter() - started
                 hooks.progress.step(state.epoch, state.step - 1, found.loss)
                 hooks.journal.step(state, found.loss, rate)
-                hooks.pilot.after(state.step - 1, batch, time.perf_counter() - begun)
+                # Waiting for the slower ranks is no work of this one.
+                took = time.perf_counter() - begun - found.waited
+                hooks.pilot.after(state.step - 1, batch, took)
                 if found.updated:
                     hooks.saver.within_epoch(state)
             stepper.update(config.lr * factor(state.step - 1))

@@ -40,6 +40,12 @@ class Pipeline:
     pool: ThreadPoolExecutor
     share: Share = Share()
 
+    @property
+    def own_batch(self) -> int:
+        """Samples of a full batch that are this rank's."""
+        low, high = self.share.slots(self.config.batch_size)
+        return high - low
+
     def layout(self, dataset: Dataset) -> Layout:
         """How training batches are made, and which part of them is this rank's.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -14,7 +14,7 @@ from hapi_compute.data.windows import Window
 from hapi_compute.plan.candidates import RAW, Candidate, enumerate_candidates
 from hapi_compute.plan.choice import Chooser
 from hapi_compute.plan.costs import Setting
-from hapi_compute.plan.demands import demands, wire_share
+from hapi_compute.plan.demands import StorageProfile, demands, wire_share
 from hapi_compute.store.errors import PushdownUnavailable
 from hapi_compute.train.config import TrainConfig
 from hapi_compute.train.pipeline import Pipeline
@@ -87,14 +87,16 @@ def measure(
 ) -> Planned:
     """Profile with the run's first shards, and choose.
 
-    :param jobs: of ``windows``, from the front
+    :param jobs: this rank's, of ``windows``, from the front
     :raises PushdownUnavailable: one is required, and the store did not do it
     """
     cuts = pipeline.extractor.cuts_for(pipeline.input_shape)
+    ranks = pipeline.share.ranks
     probed = probe(
         config, pipeline, trainable, jobs[:_JOBS], dataset.url.container, router, _deepest(cuts)
     )
-    pushdown = probed.storage is not None
+    storage, bandwidth = shared(probed, ranks)
+    pushdown = storage is not None
     if config.require_pushdown and not pushdown:
         raise PushdownUnavailable("a push-down is required, but the store did none when tried")
     candidates = enumerate_candidates(
@@ -109,13 +111,13 @@ def measure(
         candidates,
         probed.compute,
         probed.objects,
-        probed.storage,
+        storage,
         {cut.name: cut.bytes for cut in cuts},
         torch_threads(config, raw=False),
         torch_threads(config, raw=True),
     )
-    setting = setting_of(config, dataset, windows, probed)
-    chooser = Chooser(wanted, setting, probed.objects.bandwidth)
+    setting = setting_of(config, dataset, windows, probed, pipeline.own_batch, ranks)
+    chooser = Chooser(wanted, setting, bandwidth)
     by_name = {candidate.name: candidate for candidate in candidates}
     plan = Plan(by_name[chooser.current], "")
     plan.take(chooser)
@@ -140,19 +142,37 @@ def _deepest(cuts: tuple[Cut, ...]) -> Cut:
     return pareto[-1] if pareto else cuts[-1]
 
 
+def shared(probed: Probed, ranks: int) -> tuple[StorageProfile | None, float]:
+    """What is left of storage tier and network for one rank, where only one has looked at them:
+    taken to be the n-th part for each of n, until the run itself tells."""
+    storage = probed.storage
+    if storage is not None:
+        storage = replace(
+            storage, service=storage.service * ranks, inference=storage.inference * ranks
+        )
+    return storage, probed.objects.bandwidth / ranks
+
+
 def setting_of(
-    config: TrainConfig, dataset: Dataset, windows: list[Window], probed: Probed
+    config: TrainConfig,
+    dataset: Dataset,
+    windows: list[Window],
+    probed: Probed,
+    batch: int | None = None,
+    ranks: int = 1,
 ) -> Setting:
+    """:param batch: samples of an iteration that are one rank's"""
     samples = dataset.samples
     if samples is None:
         samples = round(dataset.bytes / probed.objects.bytes)
-    shard = samples / len(dataset.shards)
+    # A rank reads the n-th part of every window's samples, and asks for no more than those.
+    shard = samples / len(dataset.shards) * min(1.0, config.window / ranks)
     epochs = len({window.epoch for window in windows})
     return Setting(
-        batch=config.batch_size,
+        batch=batch or config.batch_size,
         shard=shard,
         in_flight=config.concurrency,
-        window=config.window,
+        window=math.ceil(config.window / ranks),
         iterations=math.ceil(samples / config.batch_size),
         epochs=epochs,
         cpus=cpus(),

@@ -74,7 +74,7 @@ def probe_compute(
     :param jobs: the run's, from the front; as many as needed are taken
     """
     config = pipeline.config
-    batch = min(config.batch_size, _ENOUGH)
+    batch = min(pipeline.own_batch, _ENOUGH)
     reads = _read(pipeline.reader(container, Candidate(None)), jobs, batch)
     timer = PrefixTimer(pipeline.extractor, squeeze=config.encoding != "identity")
     shape = pipeline.input_shape
@@ -85,7 +85,7 @@ def probe_compute(
     labels = np.concatenate([r.samples.labels for r in reads])
     train = train_seconds(
         trainable, lambda part: build_optimizer(config, part), features,
-        labels[: len(features)], config.batch_size,
+        labels[: len(features)], pipeline.own_batch,
     )  # fmt: skip
     first = 0
     for read in reads:
@@ -132,7 +132,7 @@ def probe_storage(
     config = pipeline.config
     candidate = Candidate(cut, encoding=config.encoding)
     reader = pipeline.reader(container, candidate)
-    enough = min(config.batch_size, _ENOUGH)
+    enough = min(pipeline.own_batch, _ENOUGH)
     found = []
     for _ in range(2):
         reads = _read(reader, jobs, enough)

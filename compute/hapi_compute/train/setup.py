@@ -55,20 +55,17 @@ class Parts:
 def prepare(config: TrainConfig, store: SwiftClient, world: World | None = None) -> Parts:
     """Pin the dataset, load the model, cut it.
 
-    :param world: several ranks need to know the number of samples, which the first one counts if
-        nothing tells it
+    A collective call; what is read for this, the first rank reads for all.
+
     :raises ValueError: an option does not suit model or data
     :raises HapiError: what store or data raised
     """
+    world = world or World()
     timings = Timings(store.occupancy)
     with timings.measure("start"):
-        url = SwiftUrl.parse(config.dataset)
-        whole = pin(store, url, config.num_classes, config.labels)
-        if world is not None and world.size > 1 and whole.samples is None:
-            pinned = whole
-            whole = world.on_first(lambda: counted(pinned, store, config.concurrency))
+        # One listing for all ranks: two might differ.
+        whole, test = world.on_first(lambda: _listed(config, store, world))
         num_classes = _num_classes(config, whole)
-        test = _test_set(config, store, whole)
         kept, held = order.hold_out(config.seed, len(whole.shards), config.val_split)
         dataset, validation = whole.subset(kept), whole.subset(held)
         loaded = load_model(config.model, config.weights)
@@ -76,20 +73,33 @@ def prepare(config: TrainConfig, store: SwiftClient, world: World | None = None)
         _spec(config)  # So that an error names the option that is at fault.
         config = augmented(config)
         spec = _spec(config)
-        input_shape = tensor_shape(store, dataset) if spec is None else (3, *spec.size)
+        if spec is None:
+            input_shape = world.on_first(lambda: tensor_shape(store, dataset))
+        else:
+            input_shape = (3, *spec.size)
         try:
             extractor, trainable = build_transfer(
                 loaded.module, config.freeze_at, num_classes, config.seed, input_shape
             )
         except BadCut as error:
             raise ValueError(f"freeze_at={config.freeze_at!r}: {error.detail}") from None
-        weights = class_weights(config, whole, store, num_classes)
+        weights = world.on_first(lambda: class_weights(config, whole, store, num_classes))
         task = hook.load(config.task, config.label_smoothing)
         trainable = _head(task, trainable, extractor, num_classes, config.seed)
     return Parts(
         config, whole, dataset, validation, test, num_classes, input_shape, extractor, trainable,
         timings, task, weights,
     )  # fmt: skip
+
+
+def _listed(
+    config: TrainConfig, store: SwiftClient, world: World
+) -> tuple[Dataset, Dataset | None]:
+    """What to train on, with samples counted where several ranks must know them; the test set."""
+    whole = pin(store, SwiftUrl.parse(config.dataset), config.num_classes, config.labels)
+    if world.size > 1 and whole.samples is None:
+        whole = counted(whole, store, config.concurrency)
+    return whole, _test_set(config, store, whole)
 
 
 def _head(

@@ -7,6 +7,7 @@ accumulated batches that of one large batch: sums are what is added up, and divi
 from __future__ import annotations
 
 import math
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -26,13 +27,14 @@ from hapi_compute.train.task import TransferTask, step_seed
 @dataclass(frozen=True)
 class Stepped:
     """A batch of all ranks: mean loss, samples, right answers (first, among five); whether the
-    weights have been changed since."""
+    weights have been changed since. ``waited``: this rank's seconds until all had their loss."""
 
     loss: float
     samples: int
     correct: int
     correct5: int
     updated: bool
+    waited: float = 0.0
 
 
 class Stepper:
@@ -72,9 +74,11 @@ class Stepper:
             if self._world.size > 1 and not update:
                 stack.enter_context(self._task.trainable.no_sync())
             found = self._task.loss(batch, seed)
-            value, weight, samples, correct, correct5 = self._world.add_up(
-                (found.loss.item(), found.weight, found.samples, found.correct, found.correct5)
-            )
+            own = (found.loss.item(), found.weight, found.samples, found.correct, found.correct5)
+            begun = time.perf_counter()
+            with self._timings.measure("sync"):
+                value, weight, samples, correct, correct5 = self._world.add_up(own)
+            waited = time.perf_counter() - begun
             if not math.isfinite(value):
                 raise Diverged(
                     f"epoch {state.epoch + 1}, step {batch.step + 1}: the loss is {value}; a "
@@ -87,7 +91,7 @@ class Stepper:
         if update:
             self.update(rate)
         mean = value / weight if weight else 0.0
-        return Stepped(mean, int(samples), int(correct), int(correct5), update)
+        return Stepped(mean, int(samples), int(correct), int(correct5), update, waited)
 
     def update(self, rate: float) -> None:
         """Change the weights by what has been accumulated, if anything has."""
