@@ -87,6 +87,8 @@ class Authenticator:
         self._clock = clock
         self._lock = threading.Lock()
         self._grant: Grant | None = None
+        #: called after every login
+        self.on_login: Callable[[], None] = lambda: None
 
     def _ask(self) -> Grant:
         """A fresh grant."""
@@ -101,6 +103,7 @@ class Authenticator:
         with self._lock:
             if self._grant is None or self._clock() >= self._grant.expires:
                 self._grant = self._retrier.call(self._ask)
+                self.on_login()
             return self._grant
 
     def refused(self, grant: Grant) -> None:

@@ -67,6 +67,7 @@ class SwiftClient:
         self.retrier = retrier or Retrier(policy or RetryPolicy())
         self._timeout = timeout
         self._auth = credentials.authenticator(self.retrier)
+        self._auth.on_login = lambda: self.counters.add(logins=1)
         self._transport = Transport(self.counters, self.occupancy, timeout, credentials.verify)
 
     def __repr__(self) -> str:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class Counts:
-    """``requests`` answered or failed, ``retries`` among them, body bytes either way."""
+    """``requests`` answered or failed, ``retries`` among them, body bytes either way; ``logins``
+    are tokens that were asked for."""
 
     requests: int = 0
     retries: int = 0
     bytes_received: int = 0
     bytes_sent: int = 0
+    logins: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

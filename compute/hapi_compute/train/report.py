@@ -12,9 +12,11 @@ from hapi_compute.train.state import EpochRecord
 
 #: steps on the compute tier that are always reported, in this order
 STEPS = (
-    "start", "profile", "wait", "frozen", "trainable", "evaluate", "write", "decode",
+    "start", "profile", "wait", "frozen", "trainable", "sync", "evaluate", "write", "decode",
     "fallback_head",
 )  # fmt: skip
+#: what of several ranks' reports is the first one's: times, and what its pilot has seen
+OF_THE_FIRST = ("timings", "seconds_by_kind", "seconds", "plan", "epochs")
 STORAGE_STEPS = ("queue", "read", "decode", "infer", "encode")
 
 
@@ -27,8 +29,10 @@ class Report:
     the threads beside it; ``storage`` is the sum over all answers of what the storage tier says in
     ``Server-Timing``. ``seconds_by_kind`` splits the time of training: each moment counts as the
     first that holds of computing, receiving (and decoding), waiting for the network, waiting for
-    the storage tier, and none of them. Of several ranks, bytes, requests and fallbacks are sums,
-    times are the first one's. ``best_epoch`` (from 0) is the one whose weights were kept.
+    the storage tier, and none of them. Of several ranks, all counts (bytes, requests, retries,
+    fallbacks, logins) and ``storage`` are sums, the other times and the plan are the first
+    one's; ``sync`` is its wait for the others. ``best_epoch`` (from 0) is the one whose weights
+    were kept.
     """
 
     plan: Plan
@@ -56,12 +60,16 @@ class Report:
         """Add up what every rank has of its own; a collective call."""
         if world.size == 1:
             return
-        found = world.gather((self.counts, self.fallbacks))
-        for counts, fallbacks in found[: world.rank] + found[world.rank + 1 :]:
-            self.counts += counts
-            self.fallbacks += fallbacks
-        first = world.gather((self.timings, self.storage, self.seconds_by_kind, self.seconds))[0]
-        self.timings, self.storage, self.seconds_by_kind, self.seconds = first
+        found = world.gather((self.counts, self.fallbacks, self.storage))
+        self.counts = sum((counts for counts, _, _ in found), Counts())
+        self.fallbacks = sum(fallbacks for _, fallbacks, _ in found)
+        self.storage = {}
+        for _, _, storage in found:
+            for step, seconds in storage.items():
+                self.storage[step] = self.storage.get(step, 0.0) + seconds
+        first = world.on_first(lambda: [getattr(self, name) for name in OF_THE_FIRST])
+        for name, value in zip(OF_THE_FIRST, first, strict=True):
+            setattr(self, name, value)
 
     def to_dict(self) -> dict:
         timings = {step: self.timings.get(step, 0.0) for step in STEPS}
@@ -85,6 +93,7 @@ class Report:
             "bytes_sent": self.counts.bytes_sent,
             "requests": self.counts.requests,
             "retries": self.counts.retries,
+            "logins": self.counts.logins,
             "fallbacks": self.fallbacks,
             "samples": self.samples,
             "plan": self.plan.to_dict(),

@@ -43,6 +43,16 @@ def test_refused_grant_is_forgotten_once(swift):
     assert auth.grant() is second
 
 
+def test_logins_are_counted(swift, client):
+    swift.replies.extend([Reply(200), Reply(401), Reply(200), Reply(200)])
+    client.get("c", "o")
+    assert client.counters.snapshot().logins == 1
+    client.get("c", "o")
+    client.own_account().get("c", "o")
+    counts = client.counters.snapshot()
+    assert (counts.logins, counts.requests, counts.retries) == (2, 4, 0)
+
+
 def test_wrong_key(swift):
     with pytest.raises(AuthFailed, match="test:tester") as caught:
         auth_of(swift, key="wrong-secret").grant()
