@@ -9,8 +9,12 @@ from dataclasses import dataclass
 import zstandard
 
 from swift_hapi.engine.job import Extracted
+from swift_hapi.graph.packing import pack
 from swift_hapi.protocol import headers, payload
+from swift_hapi.protocol.errors import DtypeOverflow
 from swift_hapi.protocol.headers import FeatureRequest
+from swift_hapi.protocol.payload import SampleError
+from swift_hapi.protocol.wire import Packed
 
 #: Request headers that the response depends on.
 VARY = ", ".join(
@@ -64,16 +68,22 @@ class Body:
 
 
 def encode(extracted: Extracted, request: FeatureRequest, cut: str) -> Body:
-    """The body; without a content coding the features are not copied. Blocking."""
+    """The body; as float32 without a content coding the features are not copied. Blocking.
+
+    :raises DtypeOverflow: features do not fit into the dtype asked for
+    """
+    extracted, packed = _pack(extracted, request)
     pieces = payload.pieces(
         payload.Features(
-            features=extracted.features,
+            features=packed.rows,
             index=extracted.index,
             label=extracted.label,
             keys=extracted.keys,
             cut=cut,
             model=request.model,
             errors=extracted.errors,
+            scale=packed.scale,
+            zero=packed.zero,
         )
     )
     if request.encoding == "zstd":
@@ -83,6 +93,32 @@ def encode(extracted: Extracted, request: FeatureRequest, cut: str) -> Body:
         sha256.update(piece)
     digest = f"sha-256=:{base64.b64encode(sha256.digest()).decode()}:"
     return Body(pieces, sum(map(len, pieces)), digest)
+
+
+def _pack(extracted: Extracted, request: FeatureRequest) -> tuple[Extracted, Packed]:
+    if request.dtype not in ("float16", "int8"):
+        return extracted, Packed(extracted.features)
+    packed, bad = pack(extracted.features, request.dtype)
+    if not bad:
+        return extracted, packed
+    reason = f"features do not fit into {request.dtype}"
+    index, keys = extracted.index, extracted.keys
+    if request.on_error != "report":
+        sample, key = int(index[bad[0]]), keys[bad[0]]
+        raise DtypeOverflow(
+            f"sample {sample} ({key}): {reason}", sample=sample, key=key, reason=reason
+        )
+    errors = [SampleError(int(index[at]), keys[at], reason) for at in bad]
+    good = [at for at in range(len(keys)) if at not in set(bad)]
+    left = Extracted(
+        features=extracted.features[good],
+        index=index[good],
+        label=extracted.label[good],
+        keys=tuple(keys[at] for at in good),
+        errors=tuple(sorted((*extracted.errors, *errors), key=lambda error: error.index)),
+    )
+    ranges = (None if each is None else each[good] for each in (packed.scale, packed.zero))
+    return left, Packed(packed.rows[good], *ranges)
 
 
 def _compress(pieces: list[bytes | memoryview]) -> list[bytes]:

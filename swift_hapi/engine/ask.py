@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from swift_hapi.graph.cuts import Cut
 from swift_hapi.protocol import headers
 from swift_hapi.protocol.errors import BadHeader
 from swift_hapi.protocol.headers import FeatureRequest
@@ -52,3 +53,16 @@ def parse_ask(get: Get, deadline: float) -> Ask:
         if_none_match=get("If-None-Match"),
         deadline=headers.parse_deadline(get(headers.DEADLINE), deadline),
     )
+
+
+def check_dtype(request: FeatureRequest, cut: Cut) -> None:
+    """:raises BadHeader: what lies at ``cut`` cannot travel as ``request.dtype``"""
+    if request.dtype == "uint8":
+        if cut.index or request.transform is None:
+            raise BadHeader(
+                f"{headers.DTYPE}: uint8 are the pixels of images, at the first cut; "
+                f"{cut.name!r} is "
+                + ("not the first" if cut.index else "asked for without a transform")
+            )
+    elif request.dtype != "float32" and cut.dtype != "float32":
+        raise BadHeader(f"{headers.DTYPE}: {request.dtype} is for float32, not for {cut.dtype}")

@@ -72,7 +72,7 @@ def batch_array(
 def _decode(row: np.ndarray, slot: Slot) -> None:
     work = slot.job.work
     sample = work.samples[slot.position]
-    array = decode_sample(sample, work.spec, work.limits)
+    array = decode_sample(sample, work.spec, work.limits, work.pixels)
     reason = None
     if array.shape != row.shape or array.dtype != row.dtype:
         reason = f"{array.dtype}{list(array.shape)} where {row.dtype}{list(row.shape)} is due"

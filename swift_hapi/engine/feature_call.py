@@ -25,7 +25,7 @@ from starlette.responses import Response
 
 from swift_hapi.engine import answer, etag, sizing
 from swift_hapi.engine.accounts import Usage
-from swift_hapi.engine.ask import Ask
+from swift_hapi.engine.ask import Ask, check_dtype
 from swift_hapi.engine.body import content_length, read_body
 from swift_hapi.engine.control import LaneKey, Ticket
 from swift_hapi.engine.engine import Engine
@@ -174,11 +174,14 @@ class FeatureCall:
     async def _plan(self, file: ModelFile, model: LoadedModel, shape: tuple[int, ...]) -> _Plan:
         """:param shape: of one decoded sample
         :raises BadCut: the split names no cut
+        :raises BadHeader: what lies at the cut cannot travel as the dtype
         :raises BadTransform: the shape does not suit the model
         :raises TooLarge: not even one sample fits into memory
         """
         engine, request = self._engine, self._ask.request
         cut = await model.cut(request.split, shape)
+        check_dtype(request, cut)
+        pixels = request.dtype == "uint8"
         footprint = await model.footprint(cut, shape)
         # Strangers share a micro-batch only in networks that are known not to mix samples.
         shared = file.scope == OPERATOR or model.row_independent
@@ -189,13 +192,15 @@ class FeatureCall:
             shape,
             sizing.bound(request.batch_size, engine.batches),
             "" if shared or not runs else self._ask.account,
+            pixels,
         )
         weight_bytes = model.weight_bytes if runs else 0
         spec, padded = sizing.lane_spec(
             key, weight_bytes, footprint, engine.batches, engine.driver.never_runs
         )
         lane = Lane(spec, file, cut if runs else None, padded, footprint.head)
-        return _Plan(shape, model.input_dtype, cut, footprint, lane, model.ids_below)
+        dtype = np.dtype(np.uint8) if pixels else model.input_dtype
+        return _Plan(shape, dtype, cut, footprint, lane, model.ids_below)
 
     async def _stored_shape(
         self, contents: ShardContents, declared: tuple[int, ...]
@@ -238,12 +243,12 @@ class FeatureCall:
             in_shape=plan.shape,
             in_dtype=plan.dtype,
             out_shape=plan.cut.shape,
-            out_dtype=np.dtype(plan.cut.dtype),
+            out_dtype=plan.dtype if plan.lane.key.pixels else np.dtype(plan.cut.dtype),
             report=request.on_error == "report",
             ids_below=plan.ids_below,
         )
         job = Job(self._id, self._ask.account, work, self._spent)
-        size = sizing.output_bytes(count, plan.footprint, request.encoding)
+        size = sizing.output_bytes(count, plan.footprint, request)
         return await engine.driver.run(job, plan.lane, size)
 
     async def _encode(self, extracted: Extracted, plan: _Plan) -> answer.Body:

@@ -25,6 +25,7 @@ class Work:
     """What to do with one request's samples.
 
     :param in_shape: of one decoded sample
+    :param in_dtype: uint8: images are wanted as pixels
     :param out_shape: of one sample's features, float32 unless nothing but decoding is asked for
     :param ids_below: of samples that are ids: each must be below this, if the model says so
     """
@@ -38,6 +39,10 @@ class Work:
     out_dtype: np.dtype
     report: bool
     ids_below: int | None = None
+
+    @property
+    def pixels(self) -> bool:
+        return self.in_dtype == np.uint8
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ class UndecodableSample(HapiError):
 
 
 class DtypeOverflow(HapiError):
-    """A feature lies beyond what the wire dtype can hold."""
+    """Features do not fit into ``X-Hapi-Dtype``; members ``sample``, ``key`` and ``reason``."""
 
     name = "dtype-overflow"
     status = 422

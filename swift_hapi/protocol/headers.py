@@ -37,7 +37,8 @@ TRANS_ID = "X-Trans-Id"
 
 FEATURES_TYPE = "application/vnd.hapi.features+safetensors"
 DEFAULT_MODEL_CONTAINER = "hapi-models"
-DTYPES = ("float32",)
+#: of features; :mod:`swift_hapi.protocol.wire` says what they mean
+DTYPES = ("float32", "float16", "int8", "uint8")
 ENCODINGS = ("identity", "zstd")
 ON_ERROR_CHOICES = ("fail", "report")
 

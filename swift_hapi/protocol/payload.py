@@ -1,8 +1,9 @@
 """The feature payload: one safetensors blob with exactly one metadata key, ``hapi``.
 
 Tensors: ``features`` [n, ...], ``index`` int64 [n] (position within the shard) and ``label``
-int64 [n] (-1 = unknown). The ``hapi`` metadata is canonical JSON (sorted, compact): with more
-than one metadata key the bytes that safetensors writes are not deterministic.
+int64 [n] (-1 = unknown); for int8 ``scale`` and ``zero`` (:mod:`swift_hapi.protocol.wire`). The
+``hapi`` metadata is canonical JSON (sorted, compact): with more than one metadata key the bytes
+that safetensors writes are not deterministic.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import safetensors
 import safetensors.numpy
 
 from swift_hapi.protocol.errors import HapiError
+from swift_hapi.protocol.wire import Packed, ranges_shape
 
 VERSION = 1
 _MAX_HEADER = 64 << 20
 #: numpy's names of the types that a payload may hold -> safetensors'
-_DTYPES = {"<f4": "F32", "<i8": "I64"}
+_DTYPES = {"<f4": "F32", "<f2": "F16", "|i1": "I8", "|u1": "U8", "<i8": "I64"}
 
 
 class PayloadInvalid(HapiError):
@@ -44,8 +46,9 @@ class SampleError:
 class Features:
     """Decoded payload.
 
-    ``features`` [n, ...] float32; ``index`` and ``label`` int64 [n]; ``keys`` n strings in the
-    same order; ``errors`` the samples left out.
+    ``features`` [n, ...] as they travel, with ``scale`` and ``zero`` where they are int8;
+    ``index`` and ``label`` int64 [n]; ``keys`` n strings in the same order; ``errors`` the samples
+    left out.
     """
 
     features: np.ndarray
@@ -55,6 +58,12 @@ class Features:
     cut: str
     model: str
     errors: tuple[SampleError, ...] = field(default=())
+    scale: np.ndarray | None = None
+    zero: np.ndarray | None = None
+
+    @property
+    def packed(self) -> Packed:
+        return Packed(self.features, self.scale, self.zero)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -85,6 +94,8 @@ def pieces(payload: Features) -> list[bytes | memoryview]:
         "label": np.asarray(payload.label, dtype=np.int64),
         "features": np.ascontiguousarray(payload.features),
     }
+    if payload.scale is not None:
+        tensors["scale"], tensors["zero"] = payload.scale, payload.zero
     names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     header: dict[str, object] = {"__metadata__": {"hapi": canonical_json(metadata)}}
     at = 0
@@ -151,6 +162,8 @@ def decode(blob: bytes) -> Features:
             cut=str(metadata["cut"]),
             model=str(metadata["model"]),
             errors=errors,
+            scale=tensors.get("scale"),
+            zero=tensors.get("zero"),
         )
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
         raise PayloadInvalid(f"payload is malformed: {error!r}") from None
@@ -160,4 +173,22 @@ def decode(blob: bytes) -> Features:
             raise PayloadInvalid(f"{name} is {array.dtype}{array.shape}, not int64[{len(keys)}]")
     if result.features.ndim < 1 or result.features.shape[0] != len(keys):
         raise PayloadInvalid(f"features {result.features.shape} do not fit {len(keys)} keys")
+    _check_ranges(result)
     return result
+
+
+def _check_ranges(found: Features) -> None:
+    """int8 comes with finite ranges, and nothing else does."""
+    wanted = ranges_shape(found.features.shape) if found.features.dtype == np.int8 else None
+    for name in ("scale", "zero"):
+        array = getattr(found, name)
+        if array is None and wanted is None:
+            continue
+        if (
+            wanted is None
+            or array is None
+            or array.dtype != np.float32
+            or array.shape != wanted
+            or not np.isfinite(array).all()
+        ):
+            raise PayloadInvalid(f"{name} does not fit {found.features.dtype} features")

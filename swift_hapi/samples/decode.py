@@ -32,9 +32,11 @@ _DAMAGE = (OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError, str
 
 
 def decode_sample(
-    sample: RawSample, spec: TransformSpec | None, limits: Limits
+    sample: RawSample, spec: TransformSpec | None, limits: Limits, pixels: bool = False
 ) -> np.ndarray:
     """Decode and transform one sample.
+
+    :param pixels: stop before the last step: uint8, of which :func:`normalised` makes the rest
 
     :returns: float32 [3, H, W] for images, channels last in memory; for tensors the array as
         stored
@@ -56,7 +58,9 @@ def decode_sample(
             raise _undecodable(sample, str(error)) from None
     if spec is None:
         raise BadTransform("X-Hapi-Transform is missing: the samples are images")
-    return _to_array(_transform(_open(sample, limits), spec, sample, limits), spec)
+    image = np.asarray(_transform(_open(sample, limits), spec, sample, limits))
+    image = image.transpose(2, 0, 1)
+    return image if pixels else normalised(image, spec)
 
 
 def _undecodable(sample: RawSample, reason: str) -> UndecodableSample:
@@ -164,15 +168,15 @@ def _center_crop(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return image.crop((left, top, left + width, top + height))
 
 
-def _to_array(image: Image.Image, spec: TransformSpec) -> np.ndarray:
-    """[3, H, W], channels last in memory, as they come and as networks want them.
+def normalised(pixels: np.ndarray, spec: TransformSpec) -> np.ndarray:
+    """uint8 [3, H, W] to float in [0, 1], ``mean`` and ``std``: float32 [3, H, W], channels last
+    in memory, as pixels come from the decoder and as networks want them.
 
     The same divisions and subtractions as channel by channel, but along whole lines of pixels: for
     numpy three channels would make a loop of three.
     """
-    pixels = np.asarray(image)
-    height, width, channels = pixels.shape
-    lines = pixels.reshape(height, width * channels)
+    channels, height, width = pixels.shape
+    lines = pixels.transpose(1, 2, 0).reshape(height, width * channels)
     out = np.empty(lines.shape, dtype=np.float32)
     np.divide(lines, np.float32(255), out=out, dtype=np.float32)
     if spec.mean is not None:

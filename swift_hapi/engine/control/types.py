@@ -87,6 +87,7 @@ class LaneKey:
 
     :param bound: the client's own limit on the micro-batch (``X-Hapi-Batch-Size``), 0 for none
     :param account: empty, or the only one that may use this lane
+    :param pixels: decoded to uint8, not further
     """
 
     digest: str
@@ -94,6 +95,7 @@ class LaneKey:
     shape: tuple[int, ...]
     bound: int = 0
     account: str = ""
+    pixels: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,14 @@ from swift_hapi.engine.sizing import (
     output_bytes,
 )
 from swift_hapi.protocol.errors import TooLarge
+from swift_hapi.protocol.headers import FeatureRequest
 from swift_hapi.protocol.limits import Limits
 
 LIMITS = BatchLimits(least=4, most=32)
+def request(**values) -> FeatureRequest:
+    return FeatureRequest("m", "c", **values)
+
+
 KEY = LaneKey("d", "c", (3, 8, 8))
 FOOTPRINT = Footprint(input=10, output=5, activations=100, fixed=50)
 
@@ -81,6 +86,11 @@ def test_output():
         check_output(11, Footprint(1, 1, 1), limits)
 
 
-def test_a_compressed_response_exists_twice():
-    assert output_bytes(10, FOOTPRINT, "zstd") == 2 * output_bytes(10, FOOTPRINT, "identity")
-    assert output_bytes(10, FOOTPRINT, "identity") >= 50
+def test_a_response_exists_again_in_another_form():
+    plain = output_bytes(10, FOOTPRINT, request())
+    assert plain >= 50
+    assert output_bytes(10, FOOTPRINT, request(encoding="zstd")) == 2 * plain
+    # The rows as computed, what they are made into, and that compressed.
+    assert output_bytes(10, FOOTPRINT, request(dtype="float16")) == plain + plain // 2
+    assert output_bytes(10, FOOTPRINT, request(dtype="int8", encoding="zstd")) == 3 * plain
+    assert output_bytes(10, FOOTPRINT, request(dtype="uint8")) == plain
