@@ -26,6 +26,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         ENCODINGS,
         KEEP,
         OPTIMIZERS,
+        PRECISIONS,
         SCHEDULES,
         TrainConfig,
     )
@@ -82,6 +83,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
            type=int, metavar="N")  # fmt: skip
     option(training, "keep", "the model is the best or the last epoch's (default: the best, with "
            "validation)", choices=KEEP)  # fmt: skip
+    option(training, "precision", "of the layers that are trained; auto: bfloat16 where a GPU has "
+           "it", choices=PRECISIONS)  # fmt: skip
     option(training, "seed", "of order, new layers, dropout, random transforms", type=int)
     option(training, "window", "shards shuffled together", type=int, metavar="W")
 

@@ -11,6 +11,7 @@ import copy
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,9 +54,15 @@ class ComputeProfile:
 
 
 class PrefixTimer:
-    """The frozen part, run from cut to cut."""
+    """The frozen part, run from cut to cut.
 
-    def __init__(self, extractor: Extractor, squeeze: bool = False):
+    :param device: where the weights of ``extractor`` are
+    """
+
+    def __init__(
+        self, extractor: Extractor, squeeze: bool = False, device: torch.device | None = None
+    ):
+        self._device = device or torch.device("cpu")
         self._segments: list[tuple[Cut, Program | None]] = []
         self._first = Head(extractor, extractor.cuts[0])
         self._squeeze = squeeze
@@ -80,20 +87,21 @@ class PrefixTimer:
         """Features at the freeze point of float32 [n, *input_shape], timed."""
         with torch.inference_mode():
             started = time.perf_counter()
-            x = self._first(torch.from_numpy(images))
+            x = self._first(torch.from_numpy(images).to(self._device))
             if x.dim() == 4:
                 # As a head lays its input out; the copy is part of every way to run it.
                 x = x.contiguous(memory_format=torch.channels_last)
             for cut, program in self._segments:
                 if program is not None:
                     x = program(x)
+                    settle(self._device)
                 took = (time.perf_counter() - started) / len(images)
                 self._least[cut.name] = min(took, self._least.get(cut.name, took))
                 if self._squeeze and cut.name not in self.squeezed:
                     self.squeezed[cut.name] = _squeezed(x[:8])
                 started = time.perf_counter()
             self._passes += 1
-            return x.contiguous().numpy()
+            return x.contiguous().cpu().numpy()
 
     def prefix(self) -> dict[str, float]:
         """Seconds per sample from the input to each cut, from the fastest run of each piece."""
@@ -106,8 +114,14 @@ class PrefixTimer:
 
 
 def _squeezed(x: torch.Tensor) -> float:
-    plain = x.contiguous().numpy().tobytes()
+    plain = x.contiguous().cpu().numpy().tobytes()
     return len(zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(plain)) / max(1, len(plain))
+
+
+def settle(device: torch.device) -> None:
+    """Wait until what ``device`` was told to compute is done; CPUs are when they return."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def run_batches(
@@ -127,25 +141,31 @@ def train_seconds(
     features: np.ndarray,
     labels: Sequence[int],
     batch: int,
+    autocast: Callable[[], AbstractContextManager] = nullcontext,
 ) -> float:
-    """Seconds per sample of one training step, on a copy of the trainable part.
+    """Seconds per sample of one training step, on a copy of the trainable part, where that is.
 
     :param optimizer_of: makes the run's optimiser for a module
     :param features: at the freeze point, repeated up to a whole batch
+    :param autocast: for the forward pass
     """
     rows = np.resize(np.arange(len(features)), batch)
-    x, target = torch.from_numpy(features[rows]), torch.from_numpy(np.asarray(labels)[rows])
     part = copy.deepcopy(trainable).train()
+    device = next(part.parameters()).device
+    x, target = (torch.from_numpy(a[rows]).to(device) for a in (features, np.asarray(labels)))
     optimizer = optimizer_of(part)
     least = float("inf")
     with torch.random.fork_rng(devices=[]):
         for _ in range(_PASSES):
             started = time.perf_counter()
-            loss = functional.cross_entropy(part(x), target)
+            with autocast():
+                outputs = part(x)
+            loss = functional.cross_entropy(outputs.float(), target)
             loss.item()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
+            settle(device)
             least = min(least, time.perf_counter() - started)
     return least / batch
 

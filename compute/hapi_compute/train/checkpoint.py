@@ -42,8 +42,12 @@ def save(
     state: RunState,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler | None = None,
 ) -> None:
-    """Write a checkpoint in place of the previous one."""
+    """Write a checkpoint in place of the previous one.
+
+    :param scaler: of gradients; one that is not enabled has no state
+    """
     tensors = {f"model/{k}": v for k, v in model.state_dict().items()}
     scalars: dict[str, dict] = {}
     for name, values in _by_name(model, optimizer).items():
@@ -57,6 +61,7 @@ def save(
         "identity": identity.to_json(),
         "state": state.to_json(),
         "optimizer": scalars,
+        "scaler": {} if scaler is None else scaler.state_dict(),
     }
     # Clones: safetensors refuses tensors that share memory.
     whole = {k: v.detach().clone().contiguous() for k, v in tensors.items()}
@@ -69,8 +74,9 @@ def load(
     identity: Identity,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler | None = None,
 ) -> RunState:
-    """Put weights and optimiser state back.
+    """Put weights, optimiser state and the scaler's back.
 
     :param content: of the file ``path``, which is named in errors
     :raises CheckpointMismatch: it is of another run, or damaged
@@ -85,6 +91,8 @@ def load(
     try:
         weights(content, path, model)
         _restore(model, optimizer, safetensors.torch.load(content), metadata["optimizer"])
+        if scaler is not None and metadata.get("scaler"):
+            scaler.load_state_dict(metadata["scaler"])
         return RunState.from_json(metadata["state"])
     except (safetensors.SafetensorError, KeyError, TypeError, RuntimeError) as error:
         raise CheckpointMismatch(f"{path}: does not fit this model: {error}") from None
@@ -132,6 +140,8 @@ def _restore(
 
 
 def _compare(path: Path, found: dict, wanted: dict) -> None:
+    # Checkpoints from before there was a choice do not say so.
+    found = {**found, "options": {"precision": "float32"} | found["options"]}
     # Through JSON, so that tuples and lists compare equal.
     wanted = json.loads(canonical_json(wanted))
     flat_found, flat_wanted = (

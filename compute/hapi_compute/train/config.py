@@ -15,6 +15,7 @@ OPTIMIZERS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "step")
 DEVICES = ("auto", "cpu", "cuda")
 KEEP = ("best", "last")
+PRECISIONS = ("float32", "bfloat16", "float16", "auto")
 BALANCED = "balanced"
 AUTO, RAW = "auto", "raw"
 #: fields that decide neither which samples are seen nor what is computed from them
@@ -72,6 +73,8 @@ class TrainConfig:
         where there is a validation
     :param tensorboard: write events for TensorBoard below ``out``
     :param device: ``auto`` takes a GPU where there is one
+    :param precision: of the layers that are trained; ``auto``: bfloat16 on GPUs that have it,
+        float32 elsewhere. The frozen part is float32 everywhere
     :param require_pushdown: fail where the store cannot run the head, instead of going on raw
     :raises ValueError: an option is out of range; the message names it and the range
     """
@@ -118,6 +121,7 @@ class TrainConfig:
     keep: str | None = None
     tensorboard: bool = False
     device: str = "auto"
+    precision: str = "float32"
     require_pushdown: bool = False
 
     def __post_init__(self):
@@ -155,6 +159,7 @@ class TrainConfig:
             ("schedule", SCHEDULES),
             ("encoding", ENCODINGS),
             ("device", DEVICES),
+            ("precision", PRECISIONS),
             ("keep", KEEP),
         ):
             if name == "keep" and self.keep is None:

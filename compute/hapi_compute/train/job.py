@@ -25,6 +25,7 @@ from hapi_compute.train.journal import Files, Journal
 from hapi_compute.train.optim import build_optimizer
 from hapi_compute.train.pilot import Pilot
 from hapi_compute.train.pipeline import Pipeline, decode_pool
+from hapi_compute.train.precision import scaler
 from hapi_compute.train.progress import Progress
 from hapi_compute.train.report import Report
 from hapi_compute.train.saving import Saver
@@ -112,9 +113,11 @@ class Job:
         identity = checkpoint.Identity(
             self.config.identity(), parts.dataset.digest, parts.extractor.digest
         )
+        self.scaler = scaler(self.config.precision, self.world.device)
         self.saver = Saver(
-            self.config, identity, parts.trainable, self.optimizer, self.world, self.timings
-        )
+            self.config, identity, parts.trainable, self.optimizer, self.world, self.timings,
+            self.scaler,
+        )  # fmt: skip
         self.state = self.saver.load(progress)
         patience = self.config.patience
         self.state.stopped = patience is not None and self.state.without_gain() >= patience
@@ -170,9 +173,10 @@ class Job:
         plan = planned.plan
         report = Report(plan, config.model, config.seed, state.epochs)
         report.ranks, report.classes = self.world.size, list(parts.whole.classes)
+        report.precision = config.precision
         task = TransferTask(
             parts.tail_extractor(self.world.device), self.world.wrap(parts.trainable),
-            self.timings, parts.hook, parts.class_weights, self.world.device,
+            self.timings, parts.hook, parts.class_weights, self.world.device, config.precision,
         )  # fmt: skip
 
         def totals(brought: EpochTotals) -> None:
@@ -187,7 +191,9 @@ class Job:
 
         pilot = self._pilot(planned)
         self._set_threads(plan.candidate)
-        stepper = Stepper(config, self.world, task, self.optimizer, self.timings)
+        stepper = Stepper(
+            config, self.world, task, self.optimizer, self.timings, self.scaler
+        )
         begun = self.pipeline.store.occupancy.now()
         with self._journal() as journal:
             hooks = loop.Hooks(

@@ -32,6 +32,7 @@ from hapi_compute.plan.profile import (
 from hapi_compute.train.config import TrainConfig
 from hapi_compute.train.optim import build_optimizer
 from hapi_compute.train.pipeline import Pipeline
+from hapi_compute.train.precision import autocast
 from swift_hapi.graph.cuts import Cut
 
 #: samples that are enough to time a batch, however large batches are
@@ -76,7 +77,8 @@ def probe_compute(
     config = pipeline.config
     batch = min(pipeline.own_batch, _ENOUGH)
     reads = _read(pipeline.reader(container, Candidate(None)), jobs, batch)
-    timer = PrefixTimer(pipeline.extractor, squeeze=config.encoding != "identity")
+    device = next(trainable.parameters()).device
+    timer = PrefixTimer(pipeline.extractor.to(device), config.encoding != "identity", device)
     shape = pipeline.input_shape
     decoded = [decode_all(each.samples.rows.load, len(each.samples), shape) for each in reads]
     images = joined(images for images, _ in decoded)
@@ -85,7 +87,7 @@ def probe_compute(
     labels = np.concatenate([r.samples.labels for r in reads])
     train = train_seconds(
         trainable, lambda part: build_optimizer(config, part), features,
-        labels[: len(features)], pipeline.own_batch,
+        labels[: len(features)], pipeline.own_batch, lambda: autocast(config.precision, device),
     )  # fmt: skip
     first = 0
     for read in reads:

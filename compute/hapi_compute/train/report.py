@@ -43,6 +43,7 @@ class Report:
     test: Scores | None = None
     best_epoch: int | None = None
     ranks: int = 1
+    precision: str = "float32"
     classes: list[str] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     storage: dict[str, float] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class Report:
             "epochs": [record.to_dict() for record in self.epochs],
             "step_losses": self.step_losses,
             "ranks": self.ranks,
+            "precision": self.precision,
             "classes": self.classes,
             "best_epoch": None if self.best_epoch is None else self.best_epoch + 1,
             "test_accuracy": self.test_accuracy,
@@ -118,6 +120,8 @@ class Report:
         spent = ", ".join(
             f"{step} {self.timings[step]:.1f}" for step in STEPS if self.timings.get(step, 0) > 0
         )
+        if self.precision != "float32":
+            lines.append(f"trained in {self.precision}")
         lines.append(f"seconds: {self.seconds:.1f} in all; {spent}")
         if self.storage:
             spent = ", ".join(f"{step} {seconds:.1f}" for step, seconds in self.storage.items())

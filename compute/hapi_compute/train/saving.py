@@ -23,6 +23,7 @@ class Saver:
     """Writes checkpoints at the end of epochs, within long ones, and of the best epoch.
 
     :param model: its weights are saved; not wrapped for several ranks
+    :param scaler: of gradients, for float16
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Saver:
         optimizer: torch.optim.Optimizer,
         world: World,
         timings: Timings,
+        scaler: torch.amp.GradScaler | None = None,
     ):
         self._config = config
         self._identity = identity
@@ -40,6 +42,7 @@ class Saver:
         self._optimizer = optimizer
         self._world = world
         self._timings = timings
+        self._scaler = scaler
         self._out = None if config.out is None else Path(config.out)
         self._last = time.monotonic()
         #: weights of the best epoch; the first rank's, where no file has them
@@ -55,7 +58,9 @@ class Saver:
         if content is None:
             return RunState()
         path = self._out / checkpoint.NAME
-        state = checkpoint.load(content, path, self._identity, self._model, self._optimizer)
+        state = checkpoint.load(
+            content, path, self._identity, self._model, self._optimizer, self._scaler
+        )
         progress.note(f"resumed after step {state.step}, in epoch {state.epoch + 1}")
         return state
 
@@ -102,5 +107,6 @@ class Saver:
             return
         with self._timings.measure("write"):
             checkpoint.save(
-                self._out / name, self._identity, state, self._model, self._optimizer
-            )
+                self._out / name, self._identity, state, self._model, self._optimizer,
+                self._scaler,
+            )  # fmt: skip

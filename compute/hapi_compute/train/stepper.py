@@ -38,7 +38,9 @@ class Stepped:
 
 
 class Stepper:
-    """:param task: its trainable part is wrapped for the ranks"""
+    """:param task: its trainable part is wrapped for the ranks
+    :param scaler: of gradients, for float16
+    """
 
     def __init__(
         self,
@@ -47,12 +49,14 @@ class Stepper:
         task: TransferTask,
         optimizer: torch.optim.Optimizer,
         timings: Timings,
+        scaler: torch.amp.GradScaler | None = None,
     ):
         self._config = config
         self._world = world
         self._task = task
         self._optimizer = optimizer
         self._timings = timings
+        self._scaler = scaler or torch.amp.GradScaler(world.device.type, enabled=False)
         self._batches = 0
         self._weight = 0.0
         # Whoever used the module before may have left gradients; they would count as the run's.
@@ -86,7 +90,7 @@ class Stepper:
                 )
             with self._timings.measure("trainable", COMPUTE):
                 # Gradients of several ranks are averaged; what is wanted is their sum.
-                (found.loss * self._world.size).backward()
+                self._scaler.scale(found.loss * self._world.size).backward()
         self._weight += weight
         if update:
             self.update(rate)
@@ -98,12 +102,14 @@ class Stepper:
         if not self._batches:
             return
         with self._timings.measure("trainable", COMPUTE):
+            self._scaler.unscale_(self._optimizer)
             if self._weight:
                 for group in self._optimizer.param_groups:
                     for parameter in group["params"]:
                         if parameter.grad is not None:
                             parameter.grad /= self._weight
             set_rate(self._optimizer, rate)
-            self._optimizer.step()
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
             self._optimizer.zero_grad(set_to_none=True)
         self._batches, self._weight = 0, 0.0

@@ -14,6 +14,7 @@ from hapi_compute.data.batches import Batch
 from hapi_compute.data.timings import Timings
 from hapi_compute.store.occupancy import COMPUTE
 from hapi_compute.train.hook import TrainingTask
+from hapi_compute.train.precision import FLOAT32, autocast
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.interpreter import Head, Tail
@@ -48,6 +49,7 @@ class TransferTask:
 
     :param trainable: on its device, wrapped for several ranks if there are
     :param class_weights: None: all classes weigh the same
+    :param precision: that ``trainable`` computes in; losses are float32 always
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class TransferTask:
         hook: TrainingTask | None = None,
         class_weights: Sequence[float] | None = None,
         device: torch.device | None = None,
+        precision: str = FLOAT32,
     ):
+        self._precision = precision
         self.trainable = trainable
         self._extractor = extractor
         self._tails: dict[str | None, Tail] = {}
@@ -81,7 +85,7 @@ class TransferTask:
         with self._timings.measure("trainable", COMPUTE):
             torch.manual_seed(seed)
             self.trainable.train()
-            outputs = self.trainable(features)
+            outputs = self._outputs(self.trainable, features)
             if not len(target):
                 # No sample for this rank, but the others wait for its gradients.
                 return Outcome(outputs.sum() * 0.0, 0.0, 0, 0, 0)
@@ -98,10 +102,17 @@ class TransferTask:
         model = getattr(self.trainable, "module", self.trainable)
         model.eval()
         with torch.no_grad(), self._timings.occupancy.busy(COMPUTE):
-            outputs = model(self._features(batch))
+            outputs = self._outputs(model, self._features(batch))
             target = torch.from_numpy(batch.labels).to(self._device)
             losses = self._hook.losses(outputs, target)
             return self._hook.scores(outputs).float().cpu(), float(losses.sum())
+
+    def _outputs(self, model: nn.Module, features: torch.Tensor) -> torch.Tensor:
+        if self._precision == FLOAT32:
+            return model(features)
+        with autocast(self._precision, self._device):
+            outputs = model(features)
+        return outputs.float()
 
     def _right(self, outputs: torch.Tensor, target: torch.Tensor) -> tuple[int, int]:
         scores = self._hook.scores(outputs.detach())

@@ -83,6 +83,43 @@ def test_another_run_is_refused_and_says_why(tmp_path):
         load(path, Identity(config.identity(), "dataset-digest", "sha256:y"), model, optim)
 
 
+def test_another_precision_is_refused(tmp_path):
+    model, optim, config = build()
+    path = tmp_path / checkpoint.NAME
+    checkpoint.save(path, identity(config), RunState(), model, optim)
+    other = dataclasses.replace(config, precision="bfloat16")
+    with pytest.raises(CheckpointMismatch, match="another precision: 'float32', not 'bfloat16'"):
+        load(path, identity(other), model, optim)
+
+
+def test_what_was_saved_before_there_was_a_choice_is_float32(tmp_path):
+    model, optim, config = build()
+    old = identity(config)
+    del old.options["precision"]
+    path = tmp_path / checkpoint.NAME
+    checkpoint.save(path, old, RunState(), model, optim)
+    assert load(path, identity(config), model, optim).step == 0
+    with pytest.raises(CheckpointMismatch, match="another precision"):
+        other = dataclasses.replace(config, precision="bfloat16")
+        load(path, identity(other), model, optim)
+
+
+def test_the_scale_of_gradients_goes_on(tmp_path):
+    model, optim, config = build()
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3)
+    for _ in range(5):
+        optim.zero_grad()
+        scaler.scale(model(torch.randn(8, 6)).sum()).backward()
+        scaler.step(optim)
+        scaler.update()
+    path = tmp_path / checkpoint.NAME
+    checkpoint.save(path, identity(config), RunState(), model, optim, scaler)
+    fresh = torch.amp.GradScaler("cpu")
+    load(path, identity(config), model, optim, fresh)
+    assert fresh.state_dict() == scaler.state_dict()
+    assert (fresh.get_scale(), fresh.state_dict()["_growth_tracker"]) == (128.0, 2)
+
+
 def test_other_layers_are_refused(tmp_path):
     model, optim, config = build()
     path = tmp_path / checkpoint.NAME

@@ -21,7 +21,7 @@ BASE = {"dataset": "swift://c/p", "model": "m", "weights": "w", "freeze_at": "f"
         ("micro_batch", 0), ("threads", 0), ("seed", -1), ("num_classes", 0),
         ("weight_decay", -1), ("optimizer", "lion"), ("schedule", "linear"),
         ("checkpoint_seconds", -1), ("accumulate", 0), ("warmup", -1), ("label_smoothing", 1),
-        ("class_weights", "a,b"), ("device", "tpu"), ("keep", "first"),
+        ("class_weights", "a,b"), ("device", "tpu"), ("precision", "bf16"), ("keep", "first"),
     ],
 )  # fmt: skip
 def test_ranges(option, value):
@@ -53,6 +53,7 @@ def test_identity_is_of_what_decides_the_result():
     for option, value in {
         "lr": 0.5, "seed": 1, "batch_size": 8, "window": 2, "transform": "crop=8",
         "optimizer": "sgd", "dataset": "swift://c/q", "val_split": 0.5, "schedule": "cosine",
+        "precision": "bfloat16",
         "augment": "hue=0.1",
     }.items():  # fmt: skip
         assert TrainConfig(**BASE | {option: value}).digest() != base.digest(), option

@@ -80,6 +80,41 @@ def test_the_loss_is_that_of_torch():
     assert step.correct == int((logits.argmax(1).numpy() == Y[:6]).sum()) and step.correct5 == 6
 
 
+def scaled(factor: float = 1.0, **options):
+    """Two batches for one change of weights, and another, with gradients scaled by 2**10."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    extractor, rest = build_transfer(model, "0", 3, 0, (4,))
+    config = TrainConfig(**BASE | {"optimizer": "sgd", "lr": 0.1, "accumulate": 2})
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, **options)
+    task, optimizer = TransferTask(extractor, rest, Timings()), build_optimizer(config, rest)
+    stepper = Stepper(config, World(), task, optimizer, Timings(), scaler)
+    if factor != 1.0:
+        for parameter in rest.parameters():
+            parameter.register_hook(lambda grad: grad * factor)
+    for number in range(4):
+        stepper.step(batch(np.arange(3 * number, 3 * number + 3), number), RunState(), 0.1, False)
+    return rest, scaler
+
+
+def test_scaled_gradients_give_the_same_weights():
+    pieces = [batch(np.arange(3 * n, 3 * n + 3), n) for n in range(4)]
+    plain, _ = trained(pieces, accumulate=2)
+    model, scaler = scaled()
+    for a, b in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert scaler.get_scale() == 1024.0
+    assert scaled(growth_interval=2)[1].get_scale() == 2048.0  # Once for each change of weights.
+
+
+def test_a_step_whose_gradients_overflow_is_left_out():
+    model, scaler = scaled(factor=float("inf"))
+    untrained, _ = trained([])
+    for a, b in zip(untrained.parameters(), model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert scaler.get_scale() == 256.0
+
+
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 def test_a_loss_that_is_no_number_ends_the_run(value):
     class Task:

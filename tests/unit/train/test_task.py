@@ -145,6 +145,37 @@ def test_weights_of_classes_and_smoothing(parts, images):
     assert expected.isfinite()
 
 
+def test_mixed_precision_is_of_what_is_trained_alone(parts, images):
+    extractor, trainable = parts
+    computed, seen = [], []
+
+    class Watching(TrainingTask):
+        def losses(self, outputs, labels):
+            seen.append(outputs.dtype)
+            return super().losses(outputs, labels)
+
+    exact = TransferTask(extractor, trainable, Timings()).loss(batch(images), seed=11)
+    task = TransferTask(extractor, trainable, Timings(), Watching(), precision="bfloat16")
+    hook = trainable.register_forward_hook(lambda _m, x, y: computed.append((x[0].dtype, y.dtype)))
+    try:
+        found = []
+        for cut in extractor.cuts:
+            trainable.zero_grad()
+            outcome = task.loss(batch(LocalHead(extractor, cut)(images), cut=cut.name), seed=11)
+            outcome.loss.backward()
+            found.append(outcome.loss.item())
+        logits, loss = task.predict(batch(images))
+    finally:
+        hook.remove()
+    # The frozen part has come out in float32, the loss is float32, and so are weights' gradients.
+    assert set(computed) == {(torch.float32, torch.bfloat16)} and set(seen) == {torch.float32}
+    assert all(grad.dtype == torch.float32 for grad in gradients(task).values())
+    assert logits.dtype == torch.float32 and loss > 0
+    # The same features at every cut, and the same roundings of them but for a few.
+    assert found == pytest.approx([found[0]] * len(found), rel=1e-3)
+    assert found[0] == pytest.approx(exact.loss.item(), rel=0.05) and found[0] != exact.loss.item()
+
+
 def test_a_rank_without_samples_has_gradients_of_nothing(parts, images):
     extractor, trainable = parts
     task = TransferTask(extractor, trainable, Timings())
