@@ -29,11 +29,13 @@ class Stored:
 class MemorySwift:
     """``seen`` counts requests by (method, path without query).
 
+    :param delay: seconds before a listing is answered
     :param tls: speak https
     """
 
     listing_limit: int = 10_000
     token_life: float = 3600.0
+    delay: float = 0.0
     containers: dict[str, dict[str, Stored]] = field(default_factory=dict)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
@@ -42,7 +44,8 @@ class MemorySwift:
         self.info: dict = {"swift": {}}
         self.tokens: dict[str, float] = {}
         self.keystone: list[dict] = []
-        self.short_page: int | None = None  #: names in the next listing, whatever was asked for
+        #: most names in the next listings, whatever was asked for
+        self.short_pages: list[int] = []
         self.lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -172,8 +175,10 @@ def _handler(swift: MemorySwift):
         def listing(self, rows, query):
             prefix, marker = query.get("prefix", ""), query.get("marker", "")
             limit = min(swift.listing_limit, int(query.get("limit", 10_000)))
-            if swift.short_page is not None:
-                limit, swift.short_page = swift.short_page, None
+            time.sleep(swift.delay)
+            with swift.lock:
+                if swift.short_pages:
+                    limit = min(limit, swift.short_pages.pop(0))
             found = [
                 row for row in rows
                 if row["name"].startswith(prefix) and row["name"].encode() > marker.encode()
