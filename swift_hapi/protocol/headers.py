@@ -38,7 +38,8 @@ TRANS_ID = "X-Trans-Id"
 FEATURES_TYPE = "application/vnd.hapi.features+safetensors"
 DEFAULT_MODEL_CONTAINER = "hapi-models"
 #: of features; :mod:`swift_hapi.protocol.wire` says what they mean
-DTYPES = ("float32", "float16", "int8", "uint8")
+FEATURE_DTYPES = ("float32", "float16", "int8")
+DTYPES = (*FEATURE_DTYPES, "uint8")
 ENCODINGS = ("identity", "zstd")
 ON_ERROR_CHOICES = ("fail", "report")
 

@@ -20,6 +20,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +32,10 @@ ARRAYS = {
     "int8": np.dtype("i1"),
     "uint8": np.dtype("u1"),
 }
+#: those from which float32 does not come back bit by bit
+LOSSY = ("float16", "int8")
 _CHANNELS_FROM = 3  #: dimensions, the samples' own included
+_RANGE_BYTES = 8  #: ``scale`` and ``zero``
 
 
 @dataclass(frozen=True)
@@ -50,3 +54,9 @@ class Packed:
 def ranges_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Of ``scale`` and ``zero`` for features of ``shape`` [n, ...]."""
     return shape[:2] if len(shape) >= _CHANNELS_FROM else shape[:1]
+
+
+def sample_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Of one sample's features of ``shape`` as they travel."""
+    size = ARRAYS[dtype].itemsize * math.prod(shape)
+    return size + _RANGE_BYTES * math.prod(ranges_shape((1, *shape))) * (dtype == "int8")

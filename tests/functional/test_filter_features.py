@@ -291,7 +291,7 @@ def test_names_that_need_quoting(account, container, model):
 
 def test_info(cluster):
     info = requests.get(cluster.auth_url.replace("/auth/v1.0", "/info")).json()["swift_hapi"]
-    assert info["dtypes"] == ["float32"]
+    assert info["dtypes"] == ["float32", "float16", "int8", "uint8"]
     assert info["encodings"] == ["identity", "zstd"]
     assert info["limits"]["max_object_bytes"] == 256 << 20
     assert "jpeg" in info["formats"]

@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from swift_hapi.graph.packing import pack, unpack
 from swift_hapi.protocol import payload
 from swift_hapi.protocol.errors import HapiError
-from swift_hapi.protocol.headers import FeatureRequest
+from swift_hapi.protocol.headers import FEATURE_DTYPES, FeatureRequest
 from swift_hapi.protocol.payload import Features, SampleError
 from swift_hapi.protocol.transform import (
     JITTER,
@@ -128,9 +129,12 @@ def test_any_headers_are_parsed_or_refused(model, split, samples, dtype, batch, 
 )
 def test_payload_round_trips(data, shape, errors):
     array = data.draw(hnp.arrays(np.float32, shape, elements=st.floats(-9, 9, width=32)))
+    packed, _ = pack(array, data.draw(st.sampled_from(FEATURE_DTYPES)))
     keys = data.draw(st.lists(st.text(), min_size=shape[0], max_size=shape[0]))
     original = Features(
-        features=array,
+        features=packed.rows,
+        scale=packed.scale,
+        zero=packed.zero,
         index=np.arange(shape[0]),
         label=np.full(shape[0], -1),
         keys=tuple(keys),
@@ -139,7 +143,10 @@ def test_payload_round_trips(data, shape, errors):
         errors=tuple(SampleError(*e) for e in errors),
     )
     back = payload.decode(payload.encode(original))
-    assert np.array_equal(back.features, array)
+    assert back.features.dtype == packed.rows.dtype
+    for ours, theirs in ((back.features, packed.rows), (back.scale, packed.scale)):
+        assert np.array_equal(ours, theirs) if theirs is not None else ours is None
+    np.testing.assert_allclose(unpack(back.packed), array, atol=18 / 255)
     assert back.keys == original.keys and back.errors == original.errors
 
 

@@ -74,7 +74,7 @@ def swift_url(text: str) -> str:
 
 def add_scan(parser: argparse.ArgumentParser) -> None:
     """How ``hapi extract``, ``predict`` and ``eval`` read a dataset."""
-    from hapi_compute.infer.config import ENCODINGS, ScanConfig
+    from hapi_compute.infer.config import ENCODINGS, FEATURE_DTYPES, ScanConfig
 
     group = parser.add_argument_group("reading")
     default = ScanConfig("swift://c")
@@ -97,6 +97,10 @@ def add_scan(parser: argparse.ArgumentParser) -> None:
             f"--{name.replace('_', '-')}", type=type_, metavar=metavar, default=value,
             help=what + ("" if value is None else f" ({value})"),
         )  # fmt: skip
+    group.add_argument(
+        "--dtype", choices=FEATURE_DTYPES, default=default.dtype,
+        help=f"of features on the wire; float16 and int8 round them ({default.dtype})",
+    )  # fmt: skip
     group.add_argument(
         "--encoding", choices=ENCODINGS, default=default.encoding,
         help=f"of features on the wire ({default.encoding})",

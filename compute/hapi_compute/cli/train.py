@@ -24,6 +24,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     from hapi_compute.train.config import (
         DEVICES,
         ENCODINGS,
+        FEATURE_DTYPES,
         KEEP,
         OPTIMIZERS,
         PRECISIONS,
@@ -94,6 +95,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     option(work, "prefetch_bytes", "bound of the same in bytes", type=options.size, metavar="SIZE")
     option(work, "concurrency", "requests at once", type=int, metavar="N")
     option(work, "micro_batch", "samples the store runs at once", type=int, metavar="N")
+    option(work, "dtype", "of features on the wire; float16 and int8 round them",
+           choices=FEATURE_DTYPES)  # fmt: skip
     option(work, "encoding", "of features on the wire", choices=ENCODINGS)
     option(work, "threads", "torch's CPU threads (default: CPUs that do not decode)",
            type=int, metavar="N")  # fmt: skip

@@ -21,6 +21,7 @@ from hapi_compute.store.client import SwiftClient
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor, extractor_bytes, load_extractor
 from swift_hapi.graph.interpreter import Head
+from swift_hapi.protocol.headers import FEATURE_DTYPES
 from swift_hapi.protocol.transform import TransformSpec
 
 
@@ -31,6 +32,7 @@ class FeaturesOf:
     :param extractor: frozen part of a model, as ``swift_hapi.graph.split.build_transfer`` makes it
     :param cut: name or index of the cut to have features of; None: the last, the freeze point
     :param micro_batch: samples that run at once, at most
+    :param dtype: on the wire, ``float32``, ``float16`` or ``int8``; the latter two round
     :param encoding: content coding on the wire, ``identity`` or ``zstd``
     :param required: a store that cannot do it is an error
     """
@@ -40,6 +42,11 @@ class FeaturesOf:
     micro_batch: int = 32
     encoding: str = "identity"
     required: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self):
+        if self.dtype not in FEATURE_DTYPES:
+            raise ValueError(f"dtype={self.dtype!r}: want {' or '.join(FEATURE_DTYPES)}")
 
     def __getstate__(self) -> dict:
         # As the bytes of its file: modules bound to tensors do not travel.
@@ -112,7 +119,8 @@ class Access:
         cut = self.cut()
         pushdown = Pushdown(
             features.extractor.digest, cut.name, cut.bytes, features.micro_batch,
-            features.encoding, self._model_container, features.required,
+            features.encoding, self._model_container, features.required, features.dtype,
+            pixels=cut.index == 0,
         )  # fmt: skip
         head = Head(features.extractor, cut)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from hapi_compute.data.errors import DatasetError
 from hapi_compute.data.listing import Shard
+from hapi_compute.data.rows import ArrayRows, ImageRows, PackedRows
 from hapi_compute.data.shards import Job, ShardSamples, label_array
 from hapi_compute.data.timings import Timings
 from hapi_compute.store.client import SwiftClient
@@ -18,58 +19,16 @@ from hapi_compute.store.errors import PushdownUnavailable
 from hapi_compute.store.features import FeatureStats, get_features
 from hapi_compute.store.occupancy import RECEIVE
 from hapi_compute.store.retry import Stopped
-from swift_hapi.protocol.errors import HapiError
+from swift_hapi.graph.packing import pack, unpack
+from swift_hapi.protocol.errors import DtypeOverflow, HapiError
 from swift_hapi.protocol.headers import FeatureRequest, SampleRange
 from swift_hapi.protocol.limits import Limits
 from swift_hapi.protocol.payload import Features
-from swift_hapi.protocol.transform import TransformSpec
-from swift_hapi.samples.decode import decode_sample
-from swift_hapi.samples.shard import RawSample, read_shard
+from swift_hapi.protocol.wire import ARRAYS, LOSSY
+from swift_hapi.samples.shard import read_shard
 
 #: after this many shards in a row that fell back, features are asked for only once each
 _PATIENCE = 2
-
-
-@dataclass(frozen=True)
-class ImageRows:
-    """Encoded samples, decoded when they are loaded: far smaller while they wait."""
-
-    samples: tuple[RawSample, ...]
-    transform: TransformSpec | None
-    where: str
-    limits: Limits
-    timings: Timings
-
-    def load(self, position: int, out: np.ndarray) -> None:
-        """:raises HapiError: naming object, sample and reason"""
-        with self.timings.measure("decode", RECEIVE):
-            try:
-                row = decode_sample(self.samples[position], self.transform, self.limits)
-            except HapiError as error:
-                raise type(error)(f"{self.where}: {error.detail}", **error.members) from None
-            _fill(out, row, self.where)
-
-
-@dataclass(frozen=True)
-class ArrayRows:
-    """Decoded samples or features, [n, ...]; parts follow each other."""
-
-    parts: tuple[np.ndarray, ...]
-    where: str
-
-    def load(self, position: int, out: np.ndarray) -> None:
-        for part in self.parts:
-            if position < len(part):
-                _fill(out, part[position], self.where)
-                return
-            position -= len(part)
-        raise IndexError(position)
-
-
-def _fill(out: np.ndarray, row: np.ndarray, where: str) -> None:
-    if row.shape != out.shape:
-        raise DatasetError(f"{where}: a sample has shape {row.shape}, the model takes {out.shape}")
-    out[...] = row
 
 
 class RawReader:
@@ -128,6 +87,8 @@ class Pushdown:
 
     :param model: ``sha256:<hex>`` of the extractor file
     :param cut_bytes: of one sample at the cut, float32
+    :param dtype: that features travel as
+    :param pixels: the cut is the input; images travel as pixels, and nothing is lost by that
     :param model_container: quoted ``[account/]container``, None for the default
     :param required: a shard that cannot be had as features is an error
     """
@@ -139,6 +100,11 @@ class Pushdown:
     encoding: str = "identity"
     model_container: str | None = None
     required: bool = False
+    dtype: str = "float32"
+    pixels: bool = False
+
+    def dtype_of(self, job: Job) -> str:
+        return "uint8" if self.pixels and job.transform is not None else self.dtype
 
 
 #: [n, C, H, W] float32 to the features of those samples, in one micro-batch
@@ -183,7 +149,8 @@ class FeatureReader:
 
     def expected_bytes(self, job: Job) -> int:
         samples = job.count if job.count is not None else 128
-        return samples * self._pushdown.cut_bytes
+        width = ARRAYS[self._pushdown.dtype_of(job)].itemsize
+        return samples * self._pushdown.cut_bytes * width // ARRAYS["float32"].itemsize
 
     def read(self, job: Job, sleep) -> ShardSamples:
         if self._unavailable:
@@ -216,7 +183,7 @@ class FeatureReader:
             if stats.micro_batch is not None:
                 self._micro_batch = stats.micro_batch
         return ShardSamples(
-            ArrayRows(tuple(features.features for features, _ in parts), where),
+            PackedRows(tuple(features.packed for features, _ in parts), job.transform, where),
             keys,
             label_array(labels, keys, shard, where, self._num_classes),
             bytes_received=sum(stats.bytes for _, stats in parts),
@@ -245,6 +212,7 @@ class FeatureReader:
             split=self._pushdown.cut,
             transform=job.transform,
             samples=samples,
+            dtype=self._pushdown.dtype_of(job),
             batch_size=self._pushdown.micro_batch,
             encoding=self._pushdown.encoding,
         )
@@ -272,7 +240,7 @@ class FeatureReader:
                 batch = np.empty((stop - start, *self._input_shape), dtype=np.float32)
                 list(self._pool.map(raw.rows.load, range(start, stop), batch))
                 with self._head_lock, self._raw.timings.measure("fallback_head", RECEIVE):
-                    parts.append(self._local_head(batch))
+                    parts.append(self._as_sent(self._local_head(batch), raw, start))
         return ShardSamples(
             ArrayRows(tuple(parts), self._raw.where(job.shard)),
             raw.keys,
@@ -283,6 +251,17 @@ class FeatureReader:
             times=raw.times,
             first=raw.first,
         )
+
+    def _as_sent(self, features: np.ndarray, raw: ShardSamples, first: int) -> np.ndarray:
+        """What would have come from the storage tier: rounded as there."""
+        dtype = self._pushdown.dtype
+        if dtype not in LOSSY:
+            return features
+        packed, bad = pack(features, dtype)
+        if bad:
+            key = raw.keys[first + bad[0]]
+            raise DtypeOverflow(f"sample {key!r}: features do not fit into {dtype}", key=key)
+        return unpack(packed)
 
 
 def falls_back(error: HapiError) -> bool:

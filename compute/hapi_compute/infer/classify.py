@@ -13,6 +13,7 @@ from hapi_compute.data.listing import Dataset, align_to, pin
 from hapi_compute.infer.config import AUTO, RAW, ScanConfig
 from hapi_compute.infer.product import Product, load
 from hapi_compute.infer.scan import Scan, decoding, has_pushdown
+from hapi_compute.plan.candidates import Candidate, candidate_at
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.errors import PushdownUnavailable
 from hapi_compute.store.names import SwiftUrl
@@ -126,5 +127,10 @@ def _choose(
     raw = None if dataset.samples is None else dataset.bytes / dataset.samples
     if config.scan.require_pushdown:
         raw = None
-    plan = fewest_bytes(product.frozen.cuts, raw, config.scan.encoding)
+    scan = config.scan
+
+    def candidate(cut: Cut) -> Candidate:
+        return candidate_at(cut, scan.dtype, scan.encoding, product.transform is not None)
+
+    plan = fewest_bytes(product.frozen.cuts, raw, candidate)
     return plan.cut, plan.reason

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from hapi_compute.store.names import SwiftUrl
-from swift_hapi.protocol.headers import ENCODINGS
+from swift_hapi.protocol.headers import ENCODINGS, FEATURE_DTYPES
 
 AUTO, RAW = "auto", "raw"
 #: of files of features
@@ -22,7 +22,7 @@ def check_out(out: str) -> None:
 
 @dataclass(frozen=True)
 class ScanConfig:
-    """How a dataset is read; nothing here has an influence on what comes out.
+    """How a dataset is read; nothing here but ``dtype`` has an influence on what comes out.
 
     :param dataset: ``swift://container/prefix``
     :param labels: see :func:`hapi_compute.data.listing.pin`
@@ -30,6 +30,7 @@ class ScanConfig:
     :param prefetch: shards read ahead
     :param prefetch_bytes: bound of the same in bytes
     :param micro_batch: samples that run at once, at most, on either tier
+    :param dtype: of features on the wire; float16 and int8 round them
     :param encoding: content coding of features on the wire
     :param threads: torch's CPU threads; None: all CPUs
     :param decode_threads: threads that decode on this machine; None: one for every second CPU
@@ -43,6 +44,7 @@ class ScanConfig:
     prefetch: int = 8
     prefetch_bytes: int = 256 << 20
     micro_batch: int = 32
+    dtype: str = "float32"
     encoding: str = "identity"
     threads: int | None = None
     decode_threads: int | None = None
@@ -61,5 +63,6 @@ class ScanConfig:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ValueError(f"{name}={value}: want {low} to {high}")
-        if self.encoding not in ENCODINGS:
-            raise ValueError(f"encoding={self.encoding!r}: want {' or '.join(ENCODINGS)}")
+        for name, choices in (("dtype", FEATURE_DTYPES), ("encoding", ENCODINGS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}={getattr(self, name)!r}: want {' or '.join(choices)}")

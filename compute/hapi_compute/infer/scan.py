@@ -15,7 +15,8 @@ import torch
 
 from hapi_compute.data.fetcher import Fetcher
 from hapi_compute.data.listing import Dataset, Shard
-from hapi_compute.data.readers import FeatureReader, ImageRows, Pushdown, RawReader
+from hapi_compute.data.readers import FeatureReader, Pushdown, RawReader
+from hapi_compute.data.rows import ImageRows
 from hapi_compute.data.shards import Job, ShardSamples
 from hapi_compute.data.timings import Timings
 from hapi_compute.infer.config import ScanConfig
@@ -87,6 +88,8 @@ class Scan:
                 encoding=config.encoding,
                 model_container=model_container,
                 required=config.require_pushdown,
+                dtype=config.dtype,
+                pixels=cut.index == 0,
             ),
             raw,
             LocalHead(extractor, cut),

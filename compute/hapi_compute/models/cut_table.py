@@ -9,10 +9,8 @@ from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.flops import flops_per_sample
 from swift_hapi.graph.profile import head_seconds
-
-#: bytes of scale and zero point, for each range that int8 is spread over
-_RANGE_BYTES = 8
-WIRE = ("float32", "float16", "int8", "uint8")
+from swift_hapi.protocol.headers import DTYPES as WIRE
+from swift_hapi.protocol.wire import sample_bytes
 
 
 @dataclass(frozen=True)
@@ -50,14 +48,10 @@ class CutRow:
 def wire_bytes(cut: Cut) -> dict[str, int]:
     """Bytes of one sample by dtype: int8 has a scale and a zero point per channel (per sample for
     vectors), uint8 is what pixels are before mean and std."""
-    count = math.prod(cut.shape)
     if cut.dtype == "int64":
-        return {"int64": 8 * count}
-    ranges = cut.shape[0] if len(cut.shape) > 1 else 1
-    sizes = {"float32": 4 * count, "float16": 2 * count, "int8": count + _RANGE_BYTES * ranges}
-    if cut.index == 0:
-        sizes["uint8"] = count
-    return sizes
+        return {"int64": 8 * math.prod(cut.shape)}
+    dtypes = [dtype for dtype in WIRE if dtype != "uint8" or cut.index == 0]
+    return {dtype: sample_bytes(cut.shape, dtype) for dtype in dtypes}
 
 
 def cut_rows(extractor: Extractor, batch: int = 8, repeats: int = 3) -> list[CutRow]:

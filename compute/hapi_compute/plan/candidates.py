@@ -7,10 +7,11 @@ compute half each are twice as fast as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from swift_hapi.graph.cuts import Cut
+from swift_hapi.protocol.wire import LOSSY, sample_bytes
 
 RAW = "raw"
 #: shares of the frozen part's time near which a dividing cut is looked for
@@ -23,7 +24,7 @@ class Candidate:
     """One way to read the data.
 
     :param cut: None for raw
-    :param dtype: of the features on the wire
+    :param dtype: of the features on the wire; ``uint8``: pixels, which lose nothing
     :param encoding: content coding of the features on the wire
     """
 
@@ -36,13 +37,25 @@ class Candidate:
         """A cut's name where nothing but the cut needs saying; else with dtype or coding."""
         if self.cut is None:
             return RAW
-        extra = [self.dtype] if self.dtype != "float32" else []
+        extra = [self.dtype] if self.dtype in LOSSY else []
         extra += [self.encoding] if self.encoding != "identity" else []
         return "+".join([self.cut.name, *extra])
 
     @property
     def split(self) -> str:
         return RAW if self.cut is None else self.cut.name
+
+    @property
+    def bytes(self) -> int:
+        """Of a sample's features before any content coding; there must be a cut."""
+        return sample_bytes(self.cut.shape, self.dtype)
+
+
+def candidate_at(cut: Cut, dtype: str, encoding: str, images: bool) -> Candidate:
+    """:param dtype, encoding: that features travel as
+    :param images: the samples are images, not arrays: decoded, they travel as pixels in any case
+    """
+    return Candidate(cut, "uint8" if images and cut.index == 0 else dtype, encoding)
 
 
 def dividing(cuts: Sequence[Cut], seconds: Mapping[str, float]) -> list[Cut]:
@@ -68,15 +81,15 @@ def dividing(cuts: Sequence[Cut], seconds: Mapping[str, float]) -> list[Cut]:
 def enumerate_candidates(
     cuts: Sequence[Cut],
     seconds: Mapping[str, float],
+    candidate: Callable[[Cut], Candidate] = Candidate,
     *,
-    dtypes: Iterable[str] = ("float32",),
-    encodings: Iterable[str] = ("identity",),
     raw: bool = True,
     pushdown: bool = True,
 ) -> list[Candidate]:
     """All candidates, ``raw`` first, then by the place of the cut.
 
     :param seconds: from the input to each cut, of one sample; may lack cuts
+    :param candidate: of a cut, as features travel
     :param raw: whether the object itself may be read
     :param pushdown: whether the storage tier runs heads at all
     """
@@ -86,8 +99,4 @@ def enumerate_candidates(
     wanted = {cut.index: cut for cut in cuts if cut.pareto or cut.index == len(cuts) - 1}
     if seconds:
         wanted |= {cut.index: cut for cut in dividing(cuts, seconds)}
-    for index in sorted(wanted):
-        for dtype in dtypes:
-            for encoding in encodings:
-                found.append(Candidate(wanted[index], dtype, encoding))
-    return found
+    return found + [candidate(wanted[index]) for index in sorted(wanted)]

@@ -72,7 +72,7 @@ def demands(
     """By the candidates' names.
 
     :param storage: None where nothing was or can be computed there; push-downs are left out then
-    :param sizes: bytes of one sample at each cut, in float32
+    :param sizes: bytes of one sample at each cut, as the candidates have them travel
     :param threads: torch's, with a push-down and while profiling; ``raw_threads``: without, where
         time is taken to grow as threads get fewer
     """
@@ -106,7 +106,7 @@ def _pushdown(
     name = candidate.cut.name
     ratio = storage.ratio(compute)
     plain = sizes[name]
-    wire = plain * wire_share(candidate, compute)
+    wire = plain * squeezed(candidate, compute)
     per_byte = objects.receive * ratio
     service = (
         storage.service
@@ -125,9 +125,9 @@ def _pushdown(
     )
 
 
-def wire_share(candidate: Candidate, compute: ComputeProfile) -> float:
-    """Bytes on the wire as a part of those in float32."""
-    width = {"float32": 1.0, "float16": 0.5, "int8": 0.25, "uint8": 0.25}[candidate.dtype]
-    if candidate.encoding == "zstd":
-        return width * compute.squeezed[candidate.cut.name]
-    return width
+def squeezed(candidate: Candidate, compute: ComputeProfile) -> float:
+    """Bytes on the wire as a part of those without content coding."""
+    # Pixels of photos hardly get smaller.
+    if candidate.encoding == "identity" or candidate.dtype == "uint8":
+        return 1.0
+    return compute.squeezed[candidate.cut.name]

@@ -24,6 +24,7 @@ from swift_hapi.graph import ir
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.interpreter import Head
+from swift_hapi.graph.packing import pack
 from swift_hapi.graph.program import Program
 
 #: the storage tier's level
@@ -39,7 +40,8 @@ class ComputeProfile:
     :param prefix: from the input to each cut
     :param train: trainable part: forward, loss, backward, optimiser
     :param decode: a stored sample to the network's input, CPU
-    :param squeezed: for each cut, bytes with zstd as a part of bytes without
+    :param squeezed: for each cut, bytes with zstd as a part of bytes without, of the dtype that
+        features travel as
     """
 
     prefix: dict[str, float]
@@ -56,11 +58,12 @@ class ComputeProfile:
 class PrefixTimer:
     """The frozen part, run from cut to cut.
 
+    :param squeeze: dtype of features that are compressed on the wire; None: they are not
     :param device: where the weights of ``extractor`` are
     """
 
     def __init__(
-        self, extractor: Extractor, squeeze: bool = False, device: torch.device | None = None
+        self, extractor: Extractor, squeeze: str | None = None, device: torch.device | None = None
     ):
         self._device = device or torch.device("cpu")
         self._segments: list[tuple[Cut, Program | None]] = []
@@ -98,7 +101,7 @@ class PrefixTimer:
                 took = (time.perf_counter() - started) / len(images)
                 self._least[cut.name] = min(took, self._least.get(cut.name, took))
                 if self._squeeze and cut.name not in self.squeezed:
-                    self.squeezed[cut.name] = _squeezed(x[:8])
+                    self.squeezed[cut.name] = _squeezed(x[:8], self._squeeze)
                 started = time.perf_counter()
             self._passes += 1
             return x.contiguous().cpu().numpy()
@@ -113,8 +116,8 @@ class PrefixTimer:
         return found
 
 
-def _squeezed(x: torch.Tensor) -> float:
-    plain = x.contiguous().cpu().numpy().tobytes()
+def _squeezed(x: torch.Tensor, dtype: str) -> float:
+    plain = pack(x.contiguous().cpu().numpy(), dtype)[0].rows.tobytes()
     return len(zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(plain)) / max(1, len(plain))
 
 

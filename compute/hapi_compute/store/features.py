@@ -15,6 +15,7 @@ from hapi_compute.store.errors import Corrupted, PushdownUnavailable
 from swift_hapi.protocol import digest, headers, payload
 from swift_hapi.protocol.headers import FeatureRequest
 from swift_hapi.protocol.limits import Limits
+from swift_hapi.protocol.wire import ARRAYS
 
 #: room beside the features themselves for header, keys, index, label and error list
 _OVERHEAD = 16 << 20
@@ -159,7 +160,7 @@ def _check_samples(
             f"{what}: samples {first}-{last}/{total}, asked for {wanted[0]}-{wanted[1]}; "
             f"{len(index)} came and {len(reported)} errors"
         )
-    if features.features.dtype != np.float32:
+    if features.features.dtype != ARRAYS[request.dtype]:
         raise Corrupted(f"{what}: features are {features.features.dtype}")
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from hapi_compute.store.names import SwiftUrl
 from swift_hapi.protocol.errors import BadTransform
-from swift_hapi.protocol.headers import ENCODINGS
+from swift_hapi.protocol.headers import ENCODINGS, FEATURE_DTYPES
 from swift_hapi.protocol.transform import RANDOM_STEPS, TransformSpec, parse_transform
 
 OPTIMIZERS = ("adamw", "sgd")
@@ -60,6 +60,7 @@ class TrainConfig:
     :param prefetch_bytes: bound of the same in bytes
     :param concurrency: requests at once
     :param micro_batch: samples that the storage tier runs at once, at most
+    :param dtype: of features on the wire; float16 and int8 round them, and so the losses
     :param encoding: content coding of features on the wire; zstd pays on slow networks
     :param threads: torch's CPU threads; None: one for each CPU that does not decode
     :param decode_threads: threads that decode on the compute tier; None: one for every second
@@ -110,6 +111,7 @@ class TrainConfig:
     prefetch_bytes: int = 256 << 20
     concurrency: int = 2
     micro_batch: int = 32
+    dtype: str = "float32"
     encoding: str = "identity"
     threads: int | None = None
     decode_threads: int | None = None
@@ -157,6 +159,7 @@ class TrainConfig:
         for name, choices in (
             ("optimizer", OPTIMIZERS),
             ("schedule", SCHEDULES),
+            ("dtype", FEATURE_DTYPES),
             ("encoding", ENCODINGS),
             ("device", DEVICES),
             ("precision", PRECISIONS),
@@ -218,6 +221,8 @@ class TrainConfig:
     def identity(self) -> dict:
         """The options that decide the result; equal identities, equal losses."""
         values = {k: v for k, v in asdict(self).items() if k not in _WITHOUT_INFLUENCE}
+        if self.dtype == "float32":
+            del values["dtype"]
         if self.augment is None:
             del values["augment"]  # What there was is part of the transform once a run begins.
         if self.schedule == "constant":

@@ -138,7 +138,7 @@ class Job:
     def plan(self) -> planning.Planned:
         """Decide how to begin; for ``auto`` by measuring with the run's first shards, which the
         first rank does for all. A collective call."""
-        config, dataset = self.config, self.parts.dataset
+        dataset = self.parts.dataset
         candidates = self.candidates
         self.router = Router(
             lambda route: self.pipeline.reader(dataset.url.container, candidates[route]),
@@ -147,7 +147,7 @@ class Job:
         if self._asked is not None:
             planned = planning.settle(self._asked)
         elif not self.windows:
-            planned = planning.guess(config, self.pipeline, dataset)
+            planned = planning.guess(self.pipeline, dataset)
         else:
             with self.timings.measure("profile"):
                 planned = self.world.on_first(self._measure)

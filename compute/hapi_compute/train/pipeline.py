@@ -13,11 +13,12 @@ from hapi_compute.data.readers import FeatureReader, Pushdown, RawReader
 from hapi_compute.data.shards import Reader
 from hapi_compute.data.timings import Timings
 from hapi_compute.data.windows import Layout, Share, Window
-from hapi_compute.plan.candidates import Candidate
+from hapi_compute.plan.candidates import Candidate, candidate_at
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.train.config import TrainConfig
 from hapi_compute.train.task import LocalHead
 from hapi_compute.train.threads import decode_threads
+from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.protocol.transform import TransformSpec
 
@@ -58,6 +59,12 @@ class Pipeline:
         """:param container: value for ``X-Hapi-Model-Container``"""
         return replace(self, model_container=container)
 
+    def candidate(self, cut: Cut) -> Candidate:
+        """The way to read features at ``cut``, as this run wants them to travel."""
+        config = self.config
+        images = config.transform is not None
+        return candidate_at(cut, config.dtype, config.encoding, images)
+
     def reader(self, container: str, candidate: Candidate) -> Reader:
         """What reads shards of ``container`` as ``candidate`` has it."""
         raw = RawReader(self.store, container, self.num_classes, self.timings)
@@ -69,6 +76,8 @@ class Pipeline:
             cut_bytes=candidate.cut.bytes,
             micro_batch=self.config.micro_batch,
             encoding=candidate.encoding,
+            dtype="float32" if candidate.dtype == "uint8" else candidate.dtype,
+            pixels=candidate.dtype == "uint8",
             model_container=self.model_container,
             required=self.config.require_pushdown,
         )

@@ -14,7 +14,7 @@ from hapi_compute.data.windows import Window
 from hapi_compute.plan.candidates import RAW, Candidate, enumerate_candidates
 from hapi_compute.plan.choice import Chooser
 from hapi_compute.plan.costs import Setting
-from hapi_compute.plan.demands import StorageProfile, demands, wire_share
+from hapi_compute.plan.demands import StorageProfile, demands, squeezed
 from hapi_compute.store.errors import PushdownUnavailable
 from hapi_compute.train.config import TrainConfig
 from hapi_compute.train.pipeline import Pipeline
@@ -23,7 +23,6 @@ from hapi_compute.train.probing import Probed, probe
 from hapi_compute.train.threads import cpus, decode_threads, torch_threads
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.protocol.errors import BadCut
-from swift_hapi.protocol.headers import DTYPES
 
 #: jobs that profiling may choose from; it stops long before
 _JOBS = 256
@@ -56,11 +55,11 @@ def asked(config: TrainConfig, pipeline: Pipeline) -> Plan | None:
         except BadCut as error:
             raise ValueError(f"split={name!r}: {error.detail}") from None
 
-    plan = asked_for(config.split, cuts, resolve, config.encoding, pushdown)
+    plan = asked_for(config.split, resolve, pushdown, pipeline.candidate)
     if plan is not None:
         if config.require_pushdown and plan.cut is None:
             raise PushdownUnavailable(f"a push-down is required, but {plan.reason}")
-        plan.sizes = {plan.candidate.name: float(plan.cut.bytes)} if plan.cut else {}
+        plan.sizes = {plan.candidate.name: float(plan.candidate.bytes)} if plan.cut else {}
     return plan
 
 
@@ -69,11 +68,11 @@ def settle(plan: Plan) -> Planned:
     return Planned(plan, {plan.candidate.name: plan.candidate})
 
 
-def guess(config: TrainConfig, pipeline: Pipeline, dataset: Dataset) -> Planned:
+def guess(pipeline: Pipeline, dataset: Dataset) -> Planned:
     """A plan without measurements, where there is nothing left to train."""
     cuts = pipeline.extractor.cuts_for(pipeline.input_shape)
     raw = None if dataset.samples is None else dataset.bytes / dataset.samples
-    return settle(fewest_bytes(cuts, raw, config.encoding))
+    return settle(fewest_bytes(cuts, raw, pipeline.candidate))
 
 
 def measure(
@@ -102,8 +101,7 @@ def measure(
     candidates = enumerate_candidates(
         cuts,
         probed.compute.prefix,
-        dtypes=DTYPES,
-        encodings=(config.encoding,),
+        pipeline.candidate,
         raw=not config.require_pushdown,
         pushdown=pushdown,
     )
@@ -112,7 +110,7 @@ def measure(
         probed.compute,
         probed.objects,
         storage,
-        {cut.name: cut.bytes for cut in cuts},
+        {cut.name: pipeline.candidate(cut).bytes for cut in cuts},
         torch_threads(config, raw=False),
         torch_threads(config, raw=True),
     )
@@ -124,7 +122,7 @@ def measure(
     plan.first = {name: found.time for name, found in plan.estimates.items()}
     plan.sizes = {
         name: probed.objects.bytes if each.cut is None
-        else each.cut.bytes * wire_share(each, probed.compute)
+        else each.bytes * squeezed(each, probed.compute)
         for name, each in by_name.items()
     }  # fmt: skip
     plan.run_times = run_times(wanted, setting, chooser.bandwidth)

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import nn
 
-from hapi_compute.data.readers import ArrayRows
 from hapi_compute.data.routing import Router
+from hapi_compute.data.rows import ArrayRows
 from hapi_compute.data.shards import Job, Reader, ShardSamples
 from hapi_compute.plan.candidates import Candidate
-from hapi_compute.plan.demands import ObjectProfile, StorageProfile, wire_share
+from hapi_compute.plan.demands import ObjectProfile, StorageProfile, squeezed
 from hapi_compute.plan.profile import (
     ComputeProfile,
     PrefixTimer,
@@ -78,7 +78,8 @@ def probe_compute(
     batch = min(pipeline.own_batch, _ENOUGH)
     reads = _read(pipeline.reader(container, Candidate(None)), jobs, batch)
     device = next(trainable.parameters()).device
-    timer = PrefixTimer(pipeline.extractor.to(device), config.encoding != "identity", device)
+    squeeze = None if config.encoding == "identity" else config.dtype
+    timer = PrefixTimer(pipeline.extractor.to(device), squeeze, device)
     shape = pipeline.input_shape
     decoded = [decode_all(each.samples.rows.load, len(each.samples), shape) for each in reads]
     images = joined(images for images, _ in decoded)
@@ -131,8 +132,7 @@ def probe_storage(
 
     :returns: None where the storage tier did not do it
     """
-    config = pipeline.config
-    candidate = Candidate(cut, encoding=config.encoding)
+    candidate = pipeline.candidate(cut)
     reader = pipeline.reader(container, candidate)
     enough = min(pipeline.own_batch, _ENOUGH)
     found = []
@@ -197,7 +197,8 @@ def probe(
     started = time.perf_counter()
     left = iter(jobs)
     compute, objects = probe_compute(pipeline, trainable, left, container, router)
-    wire = cut.bytes * wire_share(Candidate(cut, encoding=config.encoding), compute)
+    candidate = pipeline.candidate(cut)
+    wire = candidate.bytes * squeezed(candidate, compute)
     storage = probe_storage(pipeline, cut, left, container, router, objects.latency, wire)
     used = len(jobs) - sum(1 for _ in left)
     samples = sum(job.shard.samples or 0 for job in jobs[:used])

@@ -11,7 +11,7 @@ from hapi_compute.data.batches import Loader
 from hapi_compute.data.errors import DatasetError
 from hapi_compute.data.fetcher import Fetcher
 from hapi_compute.data.listing import Dataset, Shard
-from hapi_compute.data.readers import ArrayRows
+from hapi_compute.data.rows import ArrayRows
 from hapi_compute.data.shards import ShardSamples
 from hapi_compute.data.windows import Layout, Share, sequential_windows, training_windows
 from hapi_compute.store.names import SwiftUrl

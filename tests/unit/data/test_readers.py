@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from swift_hapi.protocol.errors import (
     AccountLimit,
     BadCut,
     DeadlineExceeded,
+    DtypeOverflow,
     EngineBusy,
     HapiError,
     ModelForbidden,
@@ -194,6 +196,38 @@ def test_fallback_runs_the_head_here_in_the_same_micro_batches(feature_reader):
     assert found.labels.tolist() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("options", "transform", "dtype"),
+    [
+        ({}, SPEC, "float32"),
+        ({"dtype": "int8"}, SPEC, "int8"),
+        ({"dtype": "float16", "pixels": True}, SPEC, "uint8"),
+        ({"dtype": "float16", "pixels": True}, None, "float16"),
+    ],
+)
+def test_what_features_are_asked_for_as(feature_reader, options, transform, dtype):
+    reader, storage, job, _, _ = feature_reader(**options)
+    reader.read(replace(job, transform=transform), None)
+    assert storage.requests[0][0].dtype == dtype
+    width = {"float32": 4, "float16": 2}.get(dtype, 1)
+    assert reader.expected_bytes(replace(job, transform=transform)) == 5 * 8 * width // 4
+
+
+def test_a_fallback_rounds_as_the_storage_tier_does(feature_reader):
+    reader, _, job, _, _ = feature_reader([EngineBusy("full")], dtype="float16")
+    reader._local_head = lambda batch: np.full((len(batch), 2), 0.1, np.float32)
+    found = load_all(reader.read(job, None), (2,))
+    assert np.array_equal(found, np.full((5, 2), np.float16(0.1), np.float32))
+
+
+def test_a_fallback_that_does_not_fit_names_the_sample(feature_reader):
+    reader, _, job, _, _ = feature_reader([EngineBusy("full")], dtype="float16")
+    reader._local_head = lambda batch: np.array([[1, 1]] * (len(batch) - 1) + [[1, 1e6]], "f4")
+    with pytest.raises(DtypeOverflow, match="k3.*float16") as caught:
+        reader.read(job, None)
+    assert caught.value.members["key"] == "k3"
+
+
 def test_fallback_micro_batches_follow_ranges(feature_reader):
     reader, _, job, seen, _ = feature_reader([Unreachable("x")], Limits(max_output_bytes=24))
     reader.read(job, None)
@@ -234,7 +268,8 @@ def test_permanent_errors_are_raised(feature_reader):
         (Unreachable("x"), True), (Transient("x", status=502), True), (Corrupted("x"), True),
         (HapiError("x"), True), (PushdownUnavailable("x"), True),
         (BadCut("x"), False), (ModelForbidden("x"), False), (TooLarge("x"), False),
-        (UndecodableSample("x"), False), (NotFound("x"), False), (Overwritten("x"), False),
+        (UndecodableSample("x"), False), (DtypeOverflow("x"), False),
+        (NotFound("x"), False), (Overwritten("x"), False),
         (AuthFailed("x"), False), (Stopped("x"), False),
     ],
 )  # fmt: skip

@@ -87,7 +87,7 @@ def test_the_factory_registers_info_and_warns_of_unknown_options(monkeypatch):
     assert made.app is app
     info = get_swift_info()["swift_hapi"]
     assert info["limits"]["max_object_bytes"] == 1000
-    assert info["dtypes"] == ["float32"]
+    assert info["dtypes"] == ["float32", "float16", "int8", "uint8"]
     assert "did you mean deadline?" in logger.lines[0]
 
 

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
-from hapi_compute.plan.candidates import Candidate, dividing, enumerate_candidates
+from hapi_compute.plan.candidates import (
+    Candidate,
+    candidate_at,
+    dividing,
+    enumerate_candidates,
+)
 from swift_hapi.graph.cuts import Cut
 
 CUTS = (
@@ -32,10 +37,24 @@ def test_what_is_not_possible_is_left_out():
     assert names({}, raw=False) == ["input", "pool", "end"]
 
 
-def test_dtypes_and_encodings_multiply():
-    found = names({}, dtypes=("float32", "float16"), encodings=("identity", "zstd"))
-    assert found[:5] == ["raw", "input", "input+zstd", "input+float16", "input+float16+zstd"]
-    assert len(found) == 1 + 3 * 4
+def test_features_travel_as_is_wanted():
+    def candidate(cut):
+        return candidate_at(cut, "float16", "zstd", images=True)
+
+    found = enumerate_candidates(CUTS, {}, candidate)
+    assert [each.name for each in found] == [
+        "raw", "input+zstd", "pool+float16+zstd", "end+float16+zstd",
+    ]  # fmt: skip
+    assert [each.bytes for each in found[1:]] == [192, 50, 100]
+
+
+def test_decoded_images_travel_as_pixels():
+    whole = candidate_at(CUTS[0], "float32", "identity", images=True)
+    assert (whole.dtype, whole.name, whole.bytes) == ("uint8", "input", 192)
+    arrays = candidate_at(CUTS[0], "float32", "identity", images=False)
+    assert (arrays.dtype, arrays.name, arrays.bytes) == ("float32", "input", 768)
+    # A range for each of the four channels.
+    assert candidate_at(CUTS[2], "int8", "identity", images=True).bytes == 256 + 4 * 8
 
 
 def test_names():

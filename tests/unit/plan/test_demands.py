@@ -58,6 +58,13 @@ def test_compression_saves_bytes_on_the_wire_alone():
     assert squeezed.receive == plain.receive
 
 
+def test_pixels_are_not_squeezed():
+    pixels = Candidate(CUTS[0], "uint8", "zstd")
+    sizes = {cut.name: cut.bytes for cut in CUTS} | {"input": 2_500}
+    (demand,) = demands([pixels], COMPUTE, OBJECTS, STORAGE, sizes, 2, 1).values()
+    assert demand.bytes == 2_550
+
+
 def test_without_a_storage_tier_there_is_raw():
     assert list(found(storage=None)) == ["raw"]
 

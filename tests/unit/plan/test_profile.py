@@ -74,13 +74,17 @@ def test_times_grow_from_cut_to_cut(parts, images):
 def test_compression_is_measured_where_asked(parts, images):
     extractor, _ = parts
     assert PrefixTimer(extractor).squeezed == {}
-    timer = PrefixTimer(extractor, squeeze=True)
+    timer = PrefixTimer(extractor, squeeze="float32")
     timer.run(np.zeros_like(images))
     assert set(timer.squeezed) == {cut.name for cut in extractor.cuts}
     assert timer.squeezed["input"] < 0.1
-    noisy = PrefixTimer(extractor, squeeze=True)
+    noisy = PrefixTimer(extractor, squeeze="float32")
     noisy.run(images)
     assert noisy.squeezed["input"] > 0.8
+    half = PrefixTimer(extractor, squeeze="float16")
+    half.run(images)
+    # Of the bytes that are compressed, not of float32.
+    assert 0.8 < half.squeezed["input"] <= 1.1
 
 
 def test_timing_the_training_changes_nothing(parts, images):

@@ -76,3 +76,19 @@ def test_other_metadata_is_refused(features):
     for metadata in ({}, {"hapi": "[]"}, {"hapi": "{"}, {"hapi": json.dumps({"version": 9})}):
         with pytest.raises(PayloadInvalid):
             payload.decode(safetensors.numpy.save(tensors, metadata=metadata))
+
+
+def test_ranges_come_with_int8_and_with_nothing_else(features):
+    rows = np.zeros((2, 3, 4), np.int8)
+    ranges = np.ones((2, 3), np.float32)
+    whole = dataclasses.replace(features, features=rows, scale=ranges, zero=ranges)
+    back = payload.decode(payload.encode(whole))
+    assert np.array_equal(back.scale, ranges) and back.features.dtype == np.int8
+    for change in (
+        {"features": rows.astype(np.float32)},
+        {"scale": ranges[:, :2]},
+        {"zero": np.full((2, 3), np.inf, np.float32)},
+        {"scale": None, "zero": None},
+    ):
+        with pytest.raises(PayloadInvalid, match="does not fit"):
+            payload.decode(payload.encode(dataclasses.replace(whole, **change)))
