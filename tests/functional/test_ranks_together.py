@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from tests.functional import watched_rank
 from tests.functional.training import RTOL, client_of, config, digit_folders, put, run
 
 URL = "swift://together/train"
+ROOT = Path(watched_rank.__file__).parents[2]
 OPTIONS = {"freeze_at": "avgpool", "epochs": 8, "lr": 1e-4, "split": "auto"}
 
 
@@ -32,20 +34,25 @@ def losses(store):
     return run(store, URL, **OPTIONS | {"split": "raw"}).step_losses
 
 
-def launch(cluster, out: Path, ranks: int = 2, options: dict | None = None, **ask):
-    """(exit status, what was said, what every rank saw)."""
+def asking(cluster, out: Path, options: dict | None = None, **ask) -> str:
+    """The program's argument."""
     options = asdict(config(URL, **OPTIONS | (options or {})))
     options.pop("dataset")
     ask |= {
         "auth": [cluster.auth_url, cluster.user, cluster.key], "url": URL, "out": str(out),
         "options": options,
     }  # fmt: skip
+    return json.dumps(ask)
+
+
+def launch(cluster, out: Path, ranks: int = 2, options: dict | None = None, **ask):
+    """(exit status, what was said, what every rank saw)."""
     found = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone",
          f"--nproc-per-node={ranks}", "--module", "tests.functional.watched_rank",
-         json.dumps(ask)],
+         asking(cluster, out, options, **ask)],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300,
-        cwd=Path(watched_rank.__file__).parents[2],
+        cwd=ROOT,
     )  # fmt: skip
     saw = [json.loads(path.read_text()) for path in sorted(out.glob("rank*.json"))]
     return found.returncode, found.stderr, saw
@@ -98,7 +105,32 @@ def test_all_ranks_move_together(cluster, store, losses, tmp_path):
 
 
 @pytest.mark.slow
+def test_mixed_precision_on_two_ranks(cluster, store, tmp_path):
+    options = {"precision": "bfloat16", "split": "add_4", "epochs": 3}
+    status, said, saw = launch(cluster, tmp_path, options=options)
+    assert status == 0, said[-3000:]
+    assert saw[1]["report"]["precision"] == "bfloat16"
+    alone = run(store, URL, **OPTIONS | options)
+    np.testing.assert_allclose(saw[0]["report"]["step_losses"], alone.step_losses, rtol=1e-2)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_fails_ends_the_run(cluster, store, tmp_path, rank):
-    status, said, saw = launch(cluster, tmp_path, fails=[rank, 5])
-    assert status != 0 and "the disk is gone" in said and saw == []
+def test_a_rank_that_fails_ends_the_others(cluster, store, tmp_path, rank):
+    """Without a launcher that would end them."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.functional.watched_rank",
+             asking(cluster, tmp_path, fails=[rank, 5])],
+            env={**os.environ, **meeting, "OMP_NUM_THREADS": "1", "RANK": str(each)},
+            stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        )
+        for each in range(2)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=200)[1] for process in processes]
+    assert [process.returncode for process in processes] == [1, 1]
+    assert "OSError: the disk is gone" in said[rank]
+    assert "OtherRankFailed: another rank has ended" in said[1 - rank]

@@ -131,6 +131,8 @@ def run(args: argparse.Namespace) -> int:
         with for_terminal() if first else Progress() as progress:
             report = train.run(config_of(args), options.client(args), progress)
     except OtherRankFailed:
+        if first:
+            raise
         return exit_codes.FAILED  # That rank says why.
     if not first:
         return exit_codes.OK

@@ -124,6 +124,8 @@ def joined(device: str = "cpu") -> Iterator[World]:
     ``MASTER_ADDR`` and ``MASTER_PORT``), or one that was joined before.
 
     Ranks talk by gloo on CPUs and by NCCL on GPUs.
+
+    :raises OtherRankFailed: one has ended, and does not answer any more
     """
     where = find_device(device)
     if where.type == "cuda":
@@ -138,5 +140,16 @@ def joined(device: str = "cpu") -> Iterator[World]:
     dist.init_process_group("nccl" if where.type == "cuda" else "gloo")
     try:
         yield World(dist.get_rank(), size, where)
+    except RuntimeError as error:
+        if not _lost(error):
+            raise
+        raise OtherRankFailed("another rank has ended") from None
     finally:
         dist.destroy_process_group()
+
+
+def _lost(error: RuntimeError) -> bool:
+    """Whether it tells of a rank that does not answer; gloo has no type for that."""
+    if isinstance(error, dist.DistError):
+        return True
+    return any(words in str(error) for words in ("closed by peer", "reset by peer", "gloo"))

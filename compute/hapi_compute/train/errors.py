@@ -20,6 +20,7 @@ class Diverged(HapiError):
 
 
 class OtherRankFailed(HapiError):
-    """The first rank could not do what it does for all; it tells why itself."""
+    """The first rank could not do what it does for all, or any other has ended; it tells why
+    itself."""
 
     name = "other-rank-failed"

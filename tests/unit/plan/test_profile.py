@@ -105,6 +105,24 @@ def test_timing_the_training_changes_nothing(parts, images):
     assert all(parameter.grad is None for parameter in trainable.parameters())
 
 
+def test_training_is_timed_in_the_run_s_precision(parts):
+    _, trainable = parts
+    seen = []
+    hook = trainable.register_forward_hook(lambda _m, _x, y: seen.append(y.dtype))
+    try:
+        train_seconds(
+            trainable,
+            lambda part: torch.optim.SGD(part.parameters(), lr=1.0),
+            np.ones((3, 4, 3, 3), dtype=np.float32),
+            [0, 1, 2],
+            4,
+            lambda: torch.autocast("cpu", torch.bfloat16),
+        )
+    finally:
+        hook.remove()
+    assert set(seen) == {torch.bfloat16}
+
+
 def test_decoding():
     def load(place, out):
         out[...] = place
