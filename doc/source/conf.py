@@ -15,7 +15,7 @@ html_theme_options = {
     "description": "Near-data transfer learning for OpenStack Swift",
     "fixed_sidebar": True,
 }
-exclude_patterns = []
+exclude_patterns = ["_wire.rst"]
 nitpicky = True
 
 

@@ -14,8 +14,8 @@ from swift_hapi.protocol.limits import Limits
 #: Micro-batches of one lane under way: one in the network, one being decoded.
 DEPTH = 2
 _INDEX_BYTES = 16  #: place and label of a sample in a response
-#: of dtypes that float32 is converted into: how much narrower they are at least; int8 by four for
-#: images, but ranges of three values take as much as these
+#: of dtypes that float32 is converted into: how much narrower they are at least; int8 by four, but
+#: the ranges of channels of two or three values take as much as these
 _NARROWER = {"float16": 2, "int8": 1}
 
 

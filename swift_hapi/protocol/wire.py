@@ -7,8 +7,8 @@
 ``float16``
     rounded to nearest even.
 ``int8``
-    affine, with a range of its own for every (sample, channel), of flat features for every sample,
-    so that the bytes of a sample do not depend on its neighbours::
+    affine, with a range of its own for every (sample, channel), or for every sample where a channel
+    is one value, so that the bytes of a sample do not depend on its neighbours::
 
         scale = (max - min) / 255,  zero = min + 128 scale,  x = scale q + zero,  q in [-128, 127]
 
@@ -34,14 +34,13 @@ ARRAYS = {
 }
 #: those from which float32 does not come back bit by bit
 LOSSY = ("float16", "int8")
-_CHANNELS_FROM = 3  #: dimensions, the samples' own included
 _RANGE_BYTES = 8  #: ``scale`` and ``zero``
 
 
 @dataclass(frozen=True)
 class Packed:
-    """``rows`` [n, ...] as they travel; for int8 float32 ``scale`` and ``zero``, [n, channels],
-    or [n] of flat features."""
+    """``rows`` [n, ...] as they travel; for int8 float32 ``scale`` and ``zero``,
+    :func:`ranges_shape`."""
 
     rows: np.ndarray
     scale: np.ndarray | None = None
@@ -52,8 +51,12 @@ class Packed:
 
 
 def ranges_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of ``scale`` and ``zero`` for features of ``shape`` [n, ...]."""
-    return shape[:2] if len(shape) >= _CHANNELS_FROM else shape[:1]
+    """Of ``scale`` and ``zero`` for features of ``shape`` [n, ...].
+
+    Channels of one value each (pooled features) are flat: with a range for every value int8 would
+    be larger than float32.
+    """
+    return shape[:2] if math.prod(shape[2:]) > 1 else shape[:1]
 
 
 def sample_bytes(shape: tuple[int, ...], dtype: str) -> int:
