@@ -221,7 +221,7 @@ async def _run(workers, device, batch, slots, head, before, padded, memory) -> C
     for slot in slots:
         decoded += slot.seconds
         slot.job.spent.decode += slot.seconds
-        slot.job.spent.cpu += slot.cpu
+        slot.job.spent.use(slot.cpu)
         if slot.fault is not None and not slot.job.over:
             slot.job.fault(slot.position, slot.fault)
     good = [at for at, slot in enumerate(slots) if slot.fault is None and not slot.job.over]
@@ -247,7 +247,7 @@ def _share(slots: list[Slot], seconds: float, cpu: float) -> None:
     for slot in slots:
         spent = slot.job.spent
         spent.infer += seconds / len(slots)
-        spent.cpu += cpu / len(slots)
+        spent.use(cpu / len(slots))
         if id(slot.job) not in seen:
             seen.add(id(slot.job))
             spent.batches.append(len(slots))

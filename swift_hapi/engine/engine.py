@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from swift_hapi.engine.accounts import AccountLimits, Ledger
+from swift_hapi.engine.accounts import AccountLimits, Ledger, Usage
 from swift_hapi.engine.calibration import Calibrator
 from swift_hapi.engine.compute import Cost
 from swift_hapi.engine.config import EngineConfig
@@ -144,6 +144,11 @@ class Engine:
             LOG.warning("memory_budget is too small for a response of max_output_bytes")
         if config.max_model_bytes > min(self._largest_model, config.max_cache_bytes):
             LOG.warning("a model of max_model_bytes fits not into cache or memory")
+
+    def charge(self, account: str, usage: Usage) -> None:
+        """``account`` has used so much, more than before."""
+        self.usage.charge(account, usage)
+        self.metrics.charge(account, usage)
 
     def check_ready(self) -> None:
         """:raises EngineBusy: the warm-up is not over"""

@@ -78,7 +78,8 @@ class FeatureCall:
         self._ask = ask
         self._id = str(next(_numbers))
         self._admit_by = time.perf_counter() + engine.limits.admission_timeout
-        self._spent = Spent()
+        # Work of requests that fail or are given up is their account's, too.
+        self._spent = Spent(charge=lambda cpu: engine.charge(ask.account, Usage(cpu_seconds=cpu)))
 
     async def answer(self, held: AsyncExitStack) -> Response:
         """The whole way. What must be kept until the answer is sent goes into ``held``.
@@ -228,6 +229,7 @@ class FeatureCall:
         data = await read_body(self._http, length)
         self._spent.read = time.perf_counter() - started
         engine.metrics.bytes_in.inc(length)
+        engine.charge(ask.account, Usage(bytes_in=length))
         return await call(
             engine.workers.decode, read_shard, data, ask.name, engine.limits, ask.request.samples
         )
@@ -252,17 +254,23 @@ class FeatureCall:
         return await engine.driver.run(job, plan.lane, size)
 
     async def _encode(self, extracted: Extracted, plan: _Plan) -> answer.Body:
-        def encode() -> tuple[answer.Body, float]:
+        cpu = 0.0
+
+        def encode() -> answer.Body:
+            nonlocal cpu
             began = time.thread_time()
-            body = answer.encode(extracted, request, plan.cut.name)
-            return body, time.thread_time() - began
+            try:
+                return answer.encode(extracted, request, plan.cut.name)
+            finally:
+                cpu = time.thread_time() - began
 
         request = self._ask.request.with_model(plan.lane.key.digest)
         started = time.perf_counter()
-        body, cpu = await call(self._engine.workers.io, encode)
-        self._spent.encode = time.perf_counter() - started
-        self._spent.cpu += cpu
-        return body
+        try:
+            return await call(self._engine.workers.io, encode)
+        finally:
+            self._spent.encode = time.perf_counter() - started
+            self._spent.use(cpu)
 
     def _account_for(self, extracted: Extracted, length: int, body: answer.Body) -> None:
         """Metrics and the log's line."""
@@ -271,10 +279,10 @@ class FeatureCall:
         for stage, seconds in spent.seconds().items():
             metrics.stage.labels(stage).observe(seconds)
         metrics.sample_errors.inc(len(extracted.errors))
-        usage = Usage(1, len(extracted.keys), spent.cpu, length, body.length)
         # A request, and each of its samples, is counted when it is done, not while it may fail.
-        metrics.charge(account, engine.model_label(self._ask.request.model), usage)
-        engine.usage.charge(account, usage)
+        usage = Usage(requests=1, samples=len(extracted.keys), bytes_out=body.length)
+        metrics.computed(engine.model_label(self._ask.request.model), usage)
+        engine.charge(account, usage)
         LOG.info(
             "%s account=%s object=%s model=%s split=%s samples=%d errors=%d in=%d bytes=%d "
             "cpu=%.3f %s",

@@ -112,7 +112,11 @@ class Metrics:
         for stage in STAGES:
             self.stage.labels(stage)
 
-    def charge(self, account: str, model: str, usage: Usage) -> None:
+    def charge(self, account: str, usage: Usage) -> None:
+        """Count a part of what an account has used."""
+        self._accounts.charge(account, usage)
+
+    def computed(self, model: str, usage: Usage) -> None:
         """Count one computed request.
 
         :param model: a name of the operator's or a digest
@@ -122,7 +126,6 @@ class Metrics:
         label = self._models.of(model)
         self._model_requests.labels(label).inc()
         self._model_samples.labels(label).inc(usage.samples)
-        self._accounts.charge(account, usage)
 
     def watch(self, name: str, help_: str, value: Callable[[], float]) -> None:
         """A gauge that asks ``value`` whenever it is read."""

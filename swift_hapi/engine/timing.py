@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 #: Stages of a feature request, in the order of ``Server-Timing``.
@@ -17,6 +18,8 @@ class Spent:
     part, by samples, of the time its micro-batches were in the network; ``encode``: payload,
     content coding and digest. Decoding and inference overlap, so the stages may add up to more
     than the whole.
+
+    :param charge: takes CPU seconds as they are used up, whatever becomes of the request
     """
 
     queue: float = 0.0
@@ -26,6 +29,12 @@ class Spent:
     encode: float = 0.0
     cpu: float = 0.0
     batches: list[int] = field(default_factory=list)
+    charge: Callable[[float], object] = lambda seconds: None
+
+    def use(self, cpu: float) -> None:
+        """CPU seconds have been used up."""
+        self.cpu += cpu
+        self.charge(cpu)
 
     def seconds(self) -> dict[str, float]:
         return {stage: getattr(self, stage) for stage in STAGES}

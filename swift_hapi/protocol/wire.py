@@ -7,8 +7,8 @@
 ``float16``
     rounded to nearest even.
 ``int8``
-    affine, with a range of its own for every (sample, channel), or for every sample where a channel
-    is one value, so that the bytes of a sample do not depend on its neighbours::
+    affine, with a range of its own for every (sample, channel), or for every sample where channels
+    are one value each, so that the bytes of a sample do not depend on its neighbours::
 
         scale = (max - min) / 255,  zero = min + 128 scale,  x = scale q + zero,  q in [-128, 127]
 

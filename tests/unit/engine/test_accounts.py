@@ -97,7 +97,9 @@ def test_totals_are_bounded(monkeypatch):
 def test_time_series_by_account_are_bounded():
     metrics = Metrics(accounts=2)
     for name, cpu in (("a", 1.0), ("b", 2.0), ("c", 4.0), ("d", 8.0), ("a", 16.0)):
-        metrics.charge(name, "m", Usage(requests=1, samples=3, cpu_seconds=cpu, bytes_out=10))
+        usage = Usage(requests=1, samples=3, cpu_seconds=cpu, bytes_out=10)
+        metrics.charge(name, usage)
+        metrics.computed("m", usage)
     text = metrics.exposition().decode()
     assert 'hapi_engine_account_cpu_seconds_total{account="a"} 17.0' in text
     assert 'hapi_engine_account_cpu_seconds_total{account="b"} 2.0' in text
@@ -109,6 +111,7 @@ def test_time_series_by_account_are_bounded():
 
 def test_no_time_series_by_account_when_none_are_wanted():
     metrics = Metrics(accounts=0)
-    metrics.charge("a", "m", Usage(requests=1, samples=1))
+    metrics.charge("a", Usage(requests=1, samples=1))
+    metrics.computed("m", Usage(requests=1, samples=1))
     assert "account" not in metrics.exposition().decode()
     assert metrics.counters()["samples"] == 1

@@ -145,6 +145,16 @@ def test_deadline_passes_during_the_computation(narrow, models):
     assert narrow.status()["counters"]["samples"] == samples
 
 
+def test_work_that_is_given_up_is_paid_for(narrow, models):
+    body = shard(40)
+    headers = feature_headers(models[0].digest, X_Hapi_Deadline="0.3", **SLOW)
+    assert post(narrow, body, headers | {"X-Hapi-Account": "AUTH_hasty"}).status == 504
+    narrow.wait_until(narrow.idle)
+    used = narrow.status()["accounts"]["AUTH_hasty"]
+    assert used["cpu_seconds"] > 0 and used["bytes_in"] == len(body)
+    assert used["requests"] == used["samples"] == used["bytes_out"] == 0
+
+
 def test_answer_that_is_not_taken(narrow, models):
     body = shard(12)
     samples = narrow.status()["counters"]["samples"]
