@@ -119,7 +119,7 @@ def _pushdown(
         latency=objects.latency,
         bytes=wire + storage.overhead,
         receive=objects.receiving(plain),
-        decode=0.0,
+        decode=compute.normalise if candidate.dtype == "uint8" else 0.0,
         compute=compute.frozen - compute.prefix[name] + compute.train,
         threads=threads,
     )

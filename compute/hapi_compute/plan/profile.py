@@ -26,6 +26,8 @@ from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.interpreter import Head
 from swift_hapi.graph.packing import pack
 from swift_hapi.graph.program import Program
+from swift_hapi.protocol.transform import TransformSpec
+from swift_hapi.samples.decode import normalised
 
 #: the storage tier's level
 _ZSTD_LEVEL = 1
@@ -42,12 +44,14 @@ class ComputeProfile:
     :param decode: a stored sample to the network's input, CPU
     :param squeezed: for each cut, bytes with zstd as a part of bytes without, of the dtype that
         features travel as
+    :param normalise: pixels that have been decoded elsewhere to the network's input, CPU
     """
 
     prefix: dict[str, float]
     train: float
     decode: float
     squeezed: dict[str, float] = field(default_factory=dict)
+    normalise: float = 0.0
 
     @property
     def frozen(self) -> float:
@@ -185,6 +189,20 @@ def decode_all(
     for place in range(count):
         load(place, images[place])
     return images, (time.thread_time() - started) / count
+
+
+def normalise_seconds(shape: tuple[int, ...], spec: TransformSpec) -> float:
+    """CPU seconds of a sample whose pixels have been decoded elsewhere.
+
+    :param shape: [3, H, W]
+    """
+    pixels, out = np.zeros(shape, np.uint8), np.empty(shape, np.float32)
+    least = float("inf")
+    for _ in range(_PASSES):
+        started = time.thread_time()
+        out[...] = normalised(pixels, spec)
+        least = min(least, time.thread_time() - started)
+    return least
 
 
 def byte_seconds(data: np.ndarray) -> float:

@@ -200,6 +200,7 @@ def _profile(probed: Probed) -> dict:
         "prefix_s": compute.prefix,
         "train_s": compute.train,
         "decode_s": compute.decode,
+        "normalise_s": compute.normalise,
         "objects": dict(probed.objects.__dict__),
         "storage": None,
     }

@@ -26,6 +26,7 @@ from hapi_compute.plan.profile import (
     byte_seconds,
     decode_all,
     joined,
+    normalise_seconds,
     run_batches,
     train_seconds,
 )
@@ -98,8 +99,13 @@ def probe_compute(
             first += len(samples)
             samples = replace(samples, rows=rows, cut=pipeline.extractor.cuts[-1].name)
         router.keep(read.job, samples)
+    spec = reads[0].job.transform
     compute = ComputeProfile(
-        timer.prefix(), train, statistics.median(each for _, each in decoded), timer.squeezed
+        timer.prefix(),
+        train,
+        statistics.median(each for _, each in decoded),
+        timer.squeezed,
+        0.0 if spec is None else normalise_seconds(shape, spec),
     )
     count = sum(len(read.samples) for read in reads)
     size = sum(read.samples.bytes_received for read in reads)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hapi_compute.plan.candidates import Candidate
@@ -58,11 +60,12 @@ def test_compression_saves_bytes_on_the_wire_alone():
     assert squeezed.receive == plain.receive
 
 
-def test_pixels_are_not_squeezed():
+def test_pixels_are_normalised_here_and_hardly_get_smaller():
     pixels = Candidate(CUTS[0], "uint8", "zstd")
     sizes = {cut.name: cut.bytes for cut in CUTS} | {"input": 2_500}
-    (demand,) = demands([pixels], COMPUTE, OBJECTS, STORAGE, sizes, 2, 1).values()
-    assert demand.bytes == 2_550
+    compute = replace(COMPUTE, normalise=0.0007)
+    (demand,) = demands([pixels], compute, OBJECTS, STORAGE, sizes, 2, 1).values()
+    assert demand.bytes == 2_550 and demand.decode == 0.0007
 
 
 def test_without_a_storage_tier_there_is_raw():
