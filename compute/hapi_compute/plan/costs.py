@@ -24,6 +24,7 @@ class Setting:
     :param iterations: of one epoch
     :param cpus: CPUs of the compute tier
     :param decoders: its decoding threads
+    :param shared: the storage tier computes on the same CPUs
     """
 
     batch: int
@@ -34,6 +35,7 @@ class Setting:
     epochs: int
     cpus: int
     decoders: int
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ class Demand:
 
 @dataclass(frozen=True)
 class Stages:
-    """Seconds of one iteration by stage. ``client`` is what receive and compute come to on the
-    CPUs they share, ``flight`` what too few requests at a time would cost."""
+    """Seconds of one iteration by stage. ``client`` is what receive and compute (and storage, if
+    one machine is both tiers) come to on the CPUs they share, ``flight`` what too few requests at
+    a time would cost."""
 
     storage: float
     network: float
@@ -94,7 +97,7 @@ def stages(demand: Demand, setting: Setting, bandwidth: float) -> Stages:
     storage = b * demand.storage
     receive = b * (demand.receive + demand.decode)
     compute = b * demand.compute
-    busy = receive + compute * demand.threads
+    busy = receive + compute * demand.threads + storage * setting.shared
     client = demand.slowdown * max(
         b * demand.decode / setting.decoders, compute, busy / setting.cpus
     )

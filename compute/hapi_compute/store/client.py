@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from urllib.parse import quote, urlsplit
 
 from hapi_compute.store.answer import (
@@ -90,6 +91,15 @@ class SwiftClient:
         )
         own._auth = self._auth
         return own
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether the account's address is a loopback one, as an embedded cluster's."""
+        host = urlsplit(self.storage_url).hostname or ""
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
 
     @property
     def storage_url(self) -> str:

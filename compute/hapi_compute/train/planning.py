@@ -115,6 +115,7 @@ def measure(
         torch_threads(config, raw=True),
     )
     setting = setting_of(config, dataset, windows, probed, pipeline.own_batch, ranks)
+    setting = replace(setting, shared=pipeline.store.on_this_machine)
     chooser = Chooser(wanted, setting, bandwidth)
     by_name = {candidate.name: candidate for candidate in candidates}
     plan = Plan(by_name[chooser.current], "")
@@ -130,6 +131,8 @@ def measure(
     others = {name: t for name, t in plan.first.items() if name != chooser.current}
     plan.runner_up = min(others, key=others.get, default=None)
     plan.reason = _why(plan)
+    if setting.shared:
+        plan.reason += "; the store is on this machine, and both tiers share its CPUs"
     return Planned(plan, by_name, chooser)
 
 

@@ -54,6 +54,13 @@ def test_more_cpus_overlap_decoding_and_training():
     assert both == pytest.approx(0.05)
 
 
+def test_one_machine_does_the_work_of_both_tiers():
+    one = stages(DEMAND, replace(SETTING, shared=True), 5e6)
+    assert one.client == pytest.approx(0.025 + 0.04) and one.bottleneck == "client"
+    two = stages(DEMAND, replace(SETTING, shared=True, cpus=2), 5e6)
+    assert two.client == pytest.approx((0.025 + 0.04) / 2)
+
+
 def test_a_run_is_filled_once():
     found = stages(DEMAND, SETTING, 5e6)
     whole = run_time(DEMAND, SETTING, 5e6)

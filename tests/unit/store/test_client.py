@@ -179,3 +179,18 @@ def test_works_after_fork(client, swift):
     assert os.waitpid(pid, 0)[1] == 0
     swift.replies.append(Reply(200, b"again", etag(b"again")))
     assert client.get("c", "o").body == b"again"
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://127.0.0.1:8080/v1/AUTH_a", True),
+        ("http://[::1]:8080/v1/AUTH_a", True),
+        ("http://localhost/v1/AUTH_a", True),
+        ("https://swift.example.org/v1/AUTH_a", False),
+        ("http://10.0.0.1:8080/v1/AUTH_a", False),
+    ],
+)
+def test_whether_the_store_is_on_this_machine(url, here):
+    credentials = Credentials("http://127.0.0.1:1/auth", "u", "k", storage_url=url)
+    assert SwiftClient(credentials).on_this_machine is here
