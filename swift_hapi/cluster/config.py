@@ -48,7 +48,8 @@ DEFAULT_USERS = (
 class ClusterConfig:
     """Shape and options of an embedded cluster.
 
-    :param dir: directory of its own: etc/, logs/, run/, state.json; made if absent
+    :param dir: directory of its own: etc/, logs/, run/, state.json; made if absent. One that holds
+        something else is refused
     :param replicas: copies of each object, at most ``object_devices``
     :param object_devices: object servers, each with one device
     :param hapi: put our filter into the proxy's pipeline and run an engine

@@ -100,6 +100,8 @@ def find_or_wait(directory: str | os.PathLike, timeout: float) -> ClusterInfo | 
         info = find(directory)
         if info is not None:
             return info
+        if not layout.is_ours(directory):
+            return None  # Nobody has begun; and nothing is to be left in a stranger's directory.
         fd = layout.lock(directory)
         if fd is not None:
             os.close(fd)

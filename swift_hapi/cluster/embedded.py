@@ -82,12 +82,12 @@ class EmbeddedCluster:
     def start(self) -> EmbeddedCluster:
         """Boot, and return when everything answers.
 
-        :raises ClusterError: a program is missing, one runs in this directory already, or a
-            server failed: then the detail ends with the end of its log
+        :raises ClusterError: a program is missing, one runs in this directory already, something
+            else lies in it, or a server failed: then the detail ends with the end of its log
         """
         if self._supervisor is not None:
             raise ClusterError(f"the cluster in {self.dir} is started already")
-        self.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        layout.adopt(self.dir)
         lock = layout.lock(self.dir)
         if lock is None:
             raise ClusterError(f"a cluster runs in {self.dir} already")

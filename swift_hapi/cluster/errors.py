@@ -16,3 +16,10 @@ class PortTaken(ClusterError):
 
     name = "cluster-port-taken"
     retryable = True
+
+
+class NotOurs(ClusterError, ValueError):
+    """The directory holds what no cluster has made; nothing in it was touched."""
+
+    name = "cluster-directory"
+    status = 409

@@ -1,6 +1,8 @@
 """Where an embedded cluster keeps its files.
 
 ``dir`` holds etc/, logs/, run/ (sockets, pid files), engine/ (models, cache) and state.json.
+Each of these directories and ``dir`` itself hold an empty file ``.hapi-cluster``: what has none is
+somebody else's and is left alone.
 Device data lies apart: Swift keeps an object's metadata in extended attributes, of which ext4
 holds about 4 KB per file and tmpfs 64 KB.
 """
@@ -15,7 +17,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from swift_hapi.cluster.errors import ClusterError
+from swift_hapi.cluster.errors import ClusterError, NotOurs
 
 #: sun_path holds 108 bytes with its final zero; some room for names beside ours.
 SOCKET_PATH_MAX = 100
@@ -23,6 +25,8 @@ SHM = Path("/dev/shm")
 #: bytes that must be free on /dev/shm for device data to go there
 SHM_ROOM = 1 << 30
 _DATA_PREFIX = "swift-hapi-"
+#: says that a directory was made here
+MARKER = ".hapi-cluster"
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,24 @@ class Layout:
 
 def state_file(directory: Path) -> Path:
     return directory / "state.json"
+
+
+def adopt(directory: Path) -> None:
+    """Make a cluster's directory, or take one that is empty or was a cluster's before.
+
+    :raises NotOurs: something else lies in it
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise NotOurs(f"{directory}: is no directory") from None
+    if not is_ours(directory):
+        _mark(directory)
+
+
+def is_ours(directory: Path) -> bool:
+    """Whether a cluster was started in ``directory`` before, even if it was killed."""
+    return (directory / MARKER).is_file()
 
 
 def lock(directory: Path) -> int | None:
@@ -118,24 +140,56 @@ def prepare(directory: Path, data_dir: Path | None, devices: list[str]) -> Layou
     """Make all directories, private to the user.
 
     :raises ClusterError: no place for device data supports extended attributes
+    :raises NotOurs: something that is not a cluster's is in the way
     """
     run = directory / "run"
-    remove((run,))
+    _remove_own(run)
     if len(os.fsencode(run / "engine.sock")) <= SOCKET_PATH_MAX:
         run.mkdir(mode=0o700)
+        _mark(run)
     else:
         target = Path(tempfile.mkdtemp(prefix="hapi-run-"))
         run.symlink_to(target)
         run = target
     layout = Layout(directory, _data_directory(directory, data_dir), run)
-    remove((layout.etc, layout.engine))
-    for path in (layout.etc, layout.logs, layout.engine / "models", layout.engine / "cache"):
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        for path in (layout.etc, layout.engine):
+            _remove_own(path)
+        for path in (layout.etc, layout.logs, layout.engine):
+            adopt(path)
+    except NotOurs:
+        remove((run, directory / "run", layout.data))
+        raise
+    for path in (layout.engine / "models", layout.engine / "cache"):
+        path.mkdir(mode=0o700)
     for old_log in layout.logs.glob("*.log"):
         old_log.unlink()
     for device in devices:
         (layout.devices / device).mkdir(parents=True)
     return layout
+
+
+def _mark(directory: Path) -> None:
+    # .lock: of a start that came no further, by versions that did not mark.
+    if any(path.name != ".lock" for path in directory.iterdir()):
+        raise NotOurs(
+            f"{directory}: is not empty and was not made by a cluster; nothing in it is touched: "
+            "give a new or an empty directory"
+        )
+    (directory / MARKER).touch(mode=0o600)
+
+
+def _remove_own(path: Path) -> None:
+    """Remove what an earlier run made.
+
+    :raises NotOurs: somebody else made it
+    """
+    if path.is_symlink():
+        # To where run/ went when the path was too long; that directory was its run's alone.
+        path.unlink()
+    elif path.exists():
+        adopt(path)
+        remove((path,))
 
 
 def remove(paths) -> None:

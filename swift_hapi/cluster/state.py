@@ -63,7 +63,7 @@ def read(path: Path) -> State | None:
     """The state, or None when there is none or it is not one of ours."""
     try:
         raw = json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     try:
         servers = {

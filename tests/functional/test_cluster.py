@@ -37,6 +37,7 @@ from tests.functional.support import (
 )
 
 TRANSIENT = ("run", "engine", "state.json")
+KEPT = [".hapi-cluster", ".lock", "etc", "logs"]
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +186,7 @@ def test_stop_leaves_logs_and_nothing_else(tmp_path):
     assert not data.exists()
     assert cluster.pids == {}
     assert cluster.status() is None
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "etc", "logs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == KEPT
     cluster.stop()
 
 
@@ -263,11 +264,23 @@ def test_two_clusters_cannot_share_a_directory(plain):
     assert find(plain.dir) is not None
 
 
+def test_a_directory_of_somebody_else_loses_nothing(tmp_path):
+    names = ("run/a", "engine/models/b", "etc/c", "logs/d.log", "state.json")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("precious")
+    done = hapi("cluster", "up", "--dir", tmp_path, "--no-hapi", check=False)
+    assert done.returncode == 2
+    assert f"{tmp_path}: is not empty and was not made by a cluster" in done.stderr
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(str(path.relative_to(tmp_path)) for path in files) == sorted(names)
+
+
 def test_failed_server_is_named_with_the_end_of_its_log(tmp_path):
     config = ClusterConfig(dir=tmp_path, hapi=False, proxy_conf=(("sorting_method", "nonsense"),))
     with pytest.raises(ClusterError, match=r"(?s)^proxy ended .*nonsense"):
         EmbeddedCluster(config).start()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "etc", "logs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == KEPT
 
 
 def test_taken_port_is_given_up_for_another(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import os
 import pytest
 
 from swift_hapi.cluster import ClusterError, layout
+from swift_hapi.cluster.errors import NotOurs
 
 
 def test_everything_is_made_private_and_removed(tmp_path):
@@ -49,10 +50,49 @@ def test_file_system_without_attributes_is_refused(tmp_path, monkeypatch):
 
 
 def test_last_runs_logs_are_gone(tmp_path):
-    (tmp_path / "logs").mkdir()
+    layout.remove(layout.prepare(tmp_path, None, ["d1"]).transient)
     (tmp_path / "logs" / "object9.log").touch()
     layout.remove(layout.prepare(tmp_path, None, ["d1"]).transient)
     assert not (tmp_path / "logs" / "object9.log").exists()
+
+
+@pytest.mark.parametrize("name", ["etc", "engine", "run", "logs"])
+def test_what_somebody_else_made_stays(tmp_path, name):
+    layout.adopt(tmp_path)
+    precious = tmp_path / name / "precious.log"
+    precious.parent.mkdir()
+    precious.touch()
+    with pytest.raises(NotOurs, match=f"{name}: is not empty and was not made by a cluster"):
+        layout.prepare(tmp_path, tmp_path / "data", ["d1"])
+    assert precious.exists()
+    assert not list(tmp_path.glob("data/*"))
+
+
+def test_only_empty_directories_and_own_ones_are_adopted(tmp_path):
+    (tmp_path / ".lock").touch()
+    layout.adopt(tmp_path)
+    assert layout.is_ours(tmp_path)
+    layout.prepare(tmp_path, None, ["d1"])
+    layout.adopt(tmp_path)
+    other = tmp_path / "other"
+    (other / "run").mkdir(parents=True)
+    with pytest.raises(NotOurs, match="not empty"):
+        layout.adopt(other)
+    assert [path.name for path in other.iterdir()] == ["run"]
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "x"):
+        with pytest.raises(NotOurs, match="is no directory"):
+            layout.adopt(path)
+
+
+def test_a_start_that_was_killed_anywhere_is_followed_by_another(tmp_path):
+    layout.adopt(tmp_path)
+    for name in ("run", "etc", "engine", "logs"):
+        (tmp_path / name).mkdir()  # killed before it was marked
+    first = layout.prepare(tmp_path, None, ["d1"])
+    second = layout.prepare(tmp_path, None, ["d1"])  # nothing was cleaned up
+    assert second.engine_socket.parent.is_dir() and first.data != second.data
+    layout.remove((first.data, second.data))
 
 
 def test_only_device_data_that_nobody_claims_is_swept(tmp_path):
