@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from hapi_compute.cli import exit_codes
+from hapi_compute.cli import exit_codes, options
 
 if TYPE_CHECKING:
     from swift_hapi.cluster import ClusterConfig, ClusterInfo
@@ -26,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Prints how to use it as lines for the shell.",
     )
     _common(up)
-    up.add_argument("--json", type=Path, metavar="FILE", help="write how to use it here")
+    up.add_argument(
+        "--json", metavar="FILE", help="write how to use it here ('-': to stdout)"
+    )
     up.add_argument("--replicas", type=int, default=1, metavar="N", help="copies of each object")
     up.add_argument(
         "--devices", type=int, metavar="N", help="object servers (default: as many as replicas)"
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _common(down)
     status = actions.add_parser("status", help="say what runs; exits 1 when nothing does")
     _common(status)
-    status.add_argument("--json", type=Path, metavar="FILE", help="write it here too")
+    status.add_argument("--json", metavar="FILE", help="write it here too ('-': to stdout)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -109,8 +110,8 @@ def _up(args: argparse.Namespace) -> int:
         info = cluster.info
         cluster.detach()
         print(f"a cluster runs in {config.dir}", file=sys.stderr)
-    _write_json(args.json, info.as_dict())
-    _print_exports(info)
+    options.write_json(args.json, info.as_dict(), private=True)  # It holds a token.
+    _print_exports(info, sys.stderr if args.json == "-" else sys.stdout)
     return exit_codes.OK
 
 
@@ -129,14 +130,15 @@ def _status(args: argparse.Namespace) -> int:
     state = running_state(args.dir)
     if state is None:
         print(f"no cluster runs in {args.dir}", file=sys.stderr)
-        _write_json(args.json, {"running": False})
+        options.write_json(args.json, {"running": False})
         return exit_codes.FAILED
-    print(f"{'server':<12} {'pid':>8} {'restarts':>8}  last exit")
-    print(f"{'supervisor':<12} {state.supervisor.pid:>8} {0:>8}  -")
+    out = sys.stderr if args.json == "-" else sys.stdout
+    print(f"{'server':<12} {'pid':>8} {'restarts':>8}  last exit", file=out)
+    print(f"{'supervisor':<12} {state.supervisor.pid:>8} {0:>8}  -", file=out)
     for name, server in state.servers.items():
         pid = "-" if server.process is None else server.process.pid
         last = "-" if server.exit_code is None else server.exit_code
-        print(f"{name:<12} {pid:>8} {server.restarts:>8}  {last}")
+        print(f"{name:<12} {pid:>8} {server.restarts:>8}  {last}", file=out)
     info = find(args.dir)
     report = {
         "running": True,
@@ -150,18 +152,11 @@ def _status(args: argparse.Namespace) -> int:
             for name, server in state.servers.items()
         },
     }
-    _write_json(args.json, report | ({} if info is None else info.as_dict()))
+    whole = report | ({} if info is None else info.as_dict())
+    options.write_json(args.json, whole, private=True)
     return exit_codes.OK
 
 
-def _write_json(path: Path | None, document: dict) -> None:
-    if path is None:
-        return
-    # It holds a token.
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(document, indent=1) + "\n")
-
-
-def _print_exports(info: ClusterInfo) -> None:
+def _print_exports(info: ClusterInfo, stream: TextIO) -> None:
     for name, value in (("ST_AUTH", info.auth_url), ("ST_USER", info.user), ("ST_KEY", info.key)):
-        print(f"export {name}={shlex.quote(value)}")
+        print(f"export {name}={shlex.quote(value)}", file=stream)

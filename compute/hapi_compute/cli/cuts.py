@@ -7,6 +7,8 @@ is two; only matrix products and convolutions). A Pareto cut is smaller than eve
 from __future__ import annotations
 
 import argparse
+import tempfile
+from pathlib import Path
 
 from hapi_compute.cli import exit_codes, model_options, options
 
@@ -47,24 +49,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    model_options.check_target(args.json, "--json")
-    model_options.check_target(args.plot, "--plot")
     import sys
 
+    if args.plot:
+        from hapi_compute.models.cut_plot import check_plot
+
+        check_plot(args.plot)
+        options.check_target(args.plot, "--plot")
     import torch
 
-    from hapi_compute.models.cut_plot import check_plot, plot
     from hapi_compute.models.cut_table import cut_rows
 
-    if args.plot:
-        check_plot(args.plot)
     if args.threads:
         torch.set_num_threads(args.threads)
     model, extractor = model_options.load(args)
     rows = cut_rows(extractor, args.batch, args.repeats)
     if args.plot:
         size = "x".join(map(str, extractor.input_shape))
-        plot(rows, f"{model.name}, {size}", args.jpeg_bytes, args.plot)
+        _plot(rows, f"{model.name}, {size}", args.jpeg_bytes, args.plot)
     out = sys.stderr if args.json == "-" else sys.stdout
     print(_table([row for row in rows if row.pareto or not args.pareto]), file=out)
     options.write_json(
@@ -82,6 +84,16 @@ def run(args: argparse.Namespace) -> int:
         },
     )
     return exit_codes.OK
+
+
+def _plot(rows, title: str, jpeg_bytes: int, path: str) -> None:
+    from hapi_compute.models.cut_plot import plot
+    from hapi_compute.train.files import write_whole
+
+    with tempfile.TemporaryDirectory(prefix="hapi-cuts-") as place:
+        picture = Path(place, "plot").with_suffix(Path(path).suffix)
+        plot(rows, title, jpeg_bytes, picture)
+        write_whole(path, picture.read_bytes())
 
 
 def _table(rows) -> str:

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from hapi_compute.cli import exit_codes
+from hapi_compute.cli import exit_codes, options
 
 HELP = "look into an engine on this machine"
 _TIMEOUT = 10.0
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     while True:
         workers = _workers(path)
         if args.json is not None:
-            _write(args.json, {"workers": workers})
+            options.write_json(args.json, {"workers": workers})
         else:
             text = "\n\n".join(_describe(status) for status in workers)
             print(f"\033[H\033[J{text}" if args.watch and sys.stdout.isatty() else text)
@@ -85,14 +85,6 @@ def _workers(path: Path) -> list[dict]:
         key=lambda other: int(other.suffix[1:]),
     )
     return [_ask(each) for each in own or [path]]
-
-
-def _write(target: str, document: dict) -> None:
-    text = json.dumps(document, indent=1) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text)
 
 
 def _describe(status: dict) -> str:

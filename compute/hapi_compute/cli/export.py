@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
+from pathlib import Path
 
 from hapi_compute.cli import exit_codes, model_options, options
 
@@ -29,12 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    model_options.check_target(args.output, "--output")
-    model_options.check_target(args.json, "--json")
-    from swift_hapi.graph.extractor import save_extractor
-
+    options.check_target(args.output, "--output")
     model, extractor = model_options.load(args)
-    digest = save_extractor(extractor, args.output)
+    digest, size = _save(extractor, args.output)
     if args.json != "-":
         print(digest)
     options.write_json(
@@ -42,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         {
             "digest": digest,
             "file": os.path.abspath(args.output),
-            "bytes": os.path.getsize(args.output),
+            "bytes": size,
             "model": model.name,
             "weights": model.weights,
             "freeze_at": extractor.cuts[-1].name,
@@ -62,3 +61,18 @@ def run(args: argparse.Namespace) -> int:
         },
     )
     return exit_codes.OK
+
+
+def _save(extractor, path: str) -> tuple[str, int]:
+    """Digest and bytes of what is written."""
+    from hapi_compute.train.files import regular, write_whole
+    from swift_hapi.graph.extractor import save_extractor
+
+    target = regular(path)
+    if target is not None:
+        return save_extractor(extractor, target), os.path.getsize(target)
+    with tempfile.TemporaryDirectory(prefix="hapi-export-") as place:
+        file = Path(place, "extractor")
+        digest = save_extractor(extractor, file)
+        write_whole(path, file.read_bytes())
+        return digest, os.path.getsize(file)

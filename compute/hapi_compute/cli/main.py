@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 
-from hapi_compute.cli import exit_codes
+from hapi_compute.cli import exit_codes, options
 from swift_hapi.protocol.errors import HapiError
 
 #: command -> (module, one-line help)
@@ -99,6 +99,7 @@ def main(argv: list[str] | None = None) -> int:
         if command in COMMANDS:
             _under_flags(parser, command, argv)
         args = parser.parse_args(argv)
+        options.check_target(getattr(args, "json", None), "--json")
         return importlib.import_module(COMMANDS[command][0]).run(args)
     except KeyboardInterrupt:
         print("hapi: interrupted", file=sys.stderr)

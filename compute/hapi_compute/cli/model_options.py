@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 
 MODEL_HELP = "torchvision name, timm/NAME, or path/to/file.py:FACTORY for one of your own"
 WEIGHTS_HELP = (
@@ -32,19 +31,6 @@ def whole(low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return read
-
-
-def check_target(path: str | None, option: str) -> None:
-    """Find out before the work, not after it, that its result has no place.
-
-    :raises ValueError: ``path`` is a directory or in one that does not exist
-    """
-    if path is None or path == "-":
-        return
-    if Path(path).is_dir():
-        raise ValueError(f"{option}: '{path}' is a directory")
-    if not Path(path).parent.is_dir():
-        raise ValueError(f"{option}: there is no directory '{Path(path).parent}'")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hapi_compute.cli import exit_codes, model_options, options, stored_models
+from hapi_compute.cli import exit_codes, options, stored_models
 
 HELP = "list models by name, with the weights there are for them"
 
@@ -30,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    model_options.check_target(args.json, "--json")
     action, more = (args.words[0], args.words[1:]) if args.words else (None, [])
     if action == "rm":
         return stored_models.rm(args, more)

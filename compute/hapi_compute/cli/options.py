@@ -129,17 +129,29 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def write_json(path: str | None, document: dict) -> None:
-    """Write ``document`` where ``--json`` says; a file appears whole or not at all."""
+def write_json(path: str | None, document: dict, *, private: bool = False) -> None:
+    """Write ``document`` where ``--json`` says (see :mod:`hapi_compute.train.files`)."""
     if path is None:
         return
+    from hapi_compute.train.files import write_whole
+
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     if path == "-":
         sys.stdout.write(text)
         return
-    temporary = Path(f"{path}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, text.encode("utf-8", "surrogatepass"), private=private)
+
+
+def check_target(path: str | os.PathLike | None, option: str) -> None:
+    """Find out before the work, not after it, that its result has no place.
+
+    :param path: of a file to write, in directories that are made; None, ``-``: no file
+    :raises ValueError: nothing can be written there
+    """
+    if path is not None and str(path) != "-":
+        from hapi_compute.train.files import check_writable
+
+        check_writable(str(path), option)
 
 
 def check_range(name: str, value: float | None, low: float, high: float) -> None:
