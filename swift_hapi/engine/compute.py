@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import torch
 from swift_hapi.engine.buffers import Scratch
 from swift_hapi.engine.device import AllocationFailed, Device
 from swift_hapi.engine.job import Job
+from swift_hapi.engine.network import Stint
 from swift_hapi.engine.workers import Workers, call
 from swift_hapi.graph.failures import Abandoned, is_allocation_failure
 from swift_hapi.graph.memory import HeadMemory
@@ -46,10 +48,31 @@ class Slot:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a micro-batch: in the network, and decoding (summed over threads)."""
+    """Seconds of a micro-batch: in the network, and decoding (summed over threads).
+
+    :param ran: samples that the network was run on
+    :param whole: False: the run was given up
+    """
 
     infer: float
     decode: float
+    ran: int = 0
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How a run behaves towards others.
+
+    :param patience: seconds after which it makes way for others, between two nodes
+    :param overrun: told, in the network's thread, that it has had as much
+    """
+
+    patience: float = math.inf
+    overrun: Callable[[], None] = lambda: None
+
+
+_ALONE = Manners()
 
 
 @contextlib.contextmanager
@@ -140,18 +163,19 @@ def _infer(
     batch: np.ndarray,
     slots: Sequence[Slot],
     memory: HeadMemory | None,
-) -> tuple[float, float]:
+    stint: Stint,
+) -> bool:
     """Run the head; the only place where the engine runs a network. It is given up, and its
     memory free, soon after the last request has left.
 
-    :returns: seconds, and seconds of this thread's CPU
+    :returns: whether it was run to its end
     """
-    began, cpu = time.perf_counter(), time.thread_time()
     jobs = tuple({id(slot.job): slot.job for slot in slots}.values())
 
     def go_on(at: int = 0) -> None:
         if all(job.over for job in jobs):
             raise Abandoned
+        stint.make_way()
 
     if head is None:
         _scatter(batch, slots)
@@ -159,7 +183,7 @@ def _infer(
         try:
             result = device.run(head, torch.from_numpy(batch), memory, go_on)
         except Abandoned:
-            return time.perf_counter() - began, time.thread_time() - cpu
+            return False
         except _MODEL_FAULTS as error:
             if is_allocation_failure(error):
                 raise
@@ -168,7 +192,7 @@ def _infer(
         if result.dtype != torch.float32:
             raise HapiError(f"head gave {result.dtype} where float32 was due")
         _scatter(result, slots)
-    return time.perf_counter() - began, time.thread_time() - cpu
+    return True
 
 
 async def run_batch(
@@ -180,6 +204,7 @@ async def run_batch(
     before: asyncio.Future[None] | None,
     padded: int = 0,
     memory: HeadMemory | None = None,
+    manners: Manners = _ALONE,
 ) -> Cost:
     """Run one micro-batch; its requests get their rows, their faults, and their times.
 
@@ -188,6 +213,7 @@ async def run_batch(
     :param before: done when the lane's previous micro-batch has been through here, if there is one
     :param padded: rows to run in any case; what is beyond the samples is zeros
     :param memory: what the network needs
+    :param manners: towards other micro-batches
     :raises AllocationFailed: there is not enough memory; nothing has been handed out
     :raises HapiError: no sample can be had from ``head``
     """
@@ -195,14 +221,16 @@ async def run_batch(
     size = max(len(slots), padded)
     try:
         with batch_array(scratch, size, work.in_shape, work.in_dtype) as batch:
-            return await _run(workers, device, batch, slots, head, before, padded, memory)
+            return await _run(
+                workers, device, batch, slots, head, before, padded, memory, manners
+            )
     except (MemoryError, RuntimeError, OSError) as error:
         if is_allocation_failure(error):
             raise AllocationFailed(str(error)) from error
         raise
 
 
-async def _run(workers, device, batch, slots, head, before, padded, memory) -> Cost:
+async def _run(workers, device, batch, slots, head, before, padded, memory, manners) -> Cost:
     turns = iter(range(len(slots)))
     threads = min(workers.decoders, len(slots))
     decoding = [
@@ -234,11 +262,15 @@ async def _run(workers, device, batch, slots, head, before, padded, memory) -> C
         slots = [slots[at] for at in good]
     size = max(len(slots), padded)
     batch[len(slots) : size] = 0
-    seconds, cpu = await call(
-        workers.infer, _infer, device, network, batch[:size], slots, memory
-    )
+
+    def infer() -> tuple[bool, float, float]:
+        stint = Stint(workers.infer, manners.patience, manners.overrun)
+        whole = _infer(device, network, batch[:size], slots, memory, stint)
+        return whole, *stint.spent()
+
+    whole, seconds, cpu = await call(workers.infer, infer)
     _share(slots, seconds, cpu * workers.cpus)
-    return Cost(seconds, decoded)
+    return Cost(seconds, decoded, len(slots), whole)
 
 
 def _share(slots: list[Slot], seconds: float, cpu: float) -> None:

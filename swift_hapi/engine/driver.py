@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable
 
-from swift_hapi.engine.compute import Cost, Slot
+from swift_hapi.engine.compute import Cost, Manners, Slot
 from swift_hapi.engine.control import (
     Answer,
     Batch,
@@ -48,6 +48,8 @@ def seconds_to_retry(estimate: float) -> int:
 class Driver:
     """
     :param observe: told (lane, size, cost) of each micro-batch that is through
+    :param patience: seconds after which a micro-batch in the network makes way for those of other
+        accounts; its own accounts start nothing more until it is through
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Driver:
         device: Device,
         weights: Weights,
         observe: Callable[[LaneKey, int, Cost], None] = lambda key, size, cost: None,
+        patience: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.controller = controller
@@ -69,7 +72,9 @@ class Driver:
         self._flights = Flights(workers, device, weights)
         self._doors: dict[str, asyncio.Future[None]] = {}
         self._jobs: dict[str, tuple[Job, Lane]] = {}
-        self._under_way: set[asyncio.Task] = set()
+        self._patience = patience
+        self._under_way: dict[int, tuple[asyncio.Task, frozenset[str]]] = {}
+        self._overrunning: set[int] = set()
         self._alarm: asyncio.TimerHandle | None = None
 
     # -- requests -----------------------------------------------------------------------------
@@ -163,14 +168,28 @@ class Driver:
         """Tell the news, start what may start."""
         until = None
         self._news()
-        while len(self._under_way) < WINDOW:
-            answer = self.controller.next_batch(_DEVICE, self._clock())
+        slow = self._slow_accounts()
+        while self._lined_up(slow) < WINDOW:
+            answer = self.controller.next_batch(_DEVICE, self._clock(), slow)
             self._news()
             if not isinstance(answer, Batch):
                 until = answer.until
                 break
             self._start(answer)
         self._set_alarm(until)
+
+    def _slow_accounts(self) -> frozenset[str]:
+        """Accounts whose micro-batches are making way for those of others."""
+        return frozenset().union(*(self._under_way[number][1] for number in self._overrunning))
+
+    def _lined_up(self, slow: frozenset[str]) -> int:
+        """Micro-batches under way, without those of ``slow`` accounts alone."""
+        return sum(not accounts <= slow for _, accounts in self._under_way.values())
+
+    def _overrun(self, number: int) -> None:
+        if number in self._under_way:
+            self._overrunning.add(number)
+            self._pump()
 
     def _set_alarm(self, until: float | None) -> None:
         if self._alarm is not None:
@@ -212,17 +231,23 @@ class Driver:
             slots += [Slot(job, at) for at in range(part.start, part.start + part.count)]
         place = self._flights.line_up(batch.lane)
         flight = asyncio.create_task(self._fly(batch, slots, lane, place))
-        self._under_way.add(flight)
-        flight.add_done_callback(self._landed)
+        self._under_way[batch.id] = flight, frozenset(slot.job.account for slot in slots)
+        flight.add_done_callback(lambda flight: self._landed(batch.id, flight))
 
-    def _landed(self, flight: asyncio.Task) -> None:
-        self._under_way.discard(flight)
+    def _landed(self, number: int, flight: asyncio.Task) -> None:
+        del self._under_way[number]
+        self._overrunning.discard(number)
         if not flight.cancelled() and flight.exception() is not None:
             LOG.critical("the driver has failed", exc_info=flight.exception())
         self._pump()
 
     async def _fly(self, batch: Batch, slots: list[Slot], lane: Lane, place: Place) -> None:
-        end = await self._flights.fly(slots, lane, place)
+        loop = asyncio.get_running_loop()
+        manners = Manners(
+            self._patience if self._device.kind == "cpu" else math.inf,
+            lambda: loop.call_soon_threadsafe(self._overrun, batch.id),
+        )
+        end = await self._flights.fly(slots, lane, place, manners)
         if end.shortage is None:
             self._done(batch, lane, end.cost)
         else:
@@ -234,7 +259,10 @@ class Driver:
             self._observe(batch.lane, batch.size, cost)
             peak = self._device.peak(lane.spec.weight_bytes)
         seconds = cost.infer + cost.decode / self._workers.decoders
-        for request in self.controller.batch_done(batch, seconds, self._clock(), peak):
+        through = self.controller.batch_done(
+            batch, seconds, self._clock(), peak, ran=cost.ran, whole=cost.whole
+        )
+        for request in through:
             job, _ = self._jobs.get(request, (None, None))
             if job is not None:
                 job.finish()

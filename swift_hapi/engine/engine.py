@@ -37,6 +37,8 @@ LOG = logging.getLogger(__name__)
 VERSION = version("swift-hapi")
 _TOP_ACCOUNTS = 20
 _WARMING = 2
+#: A micro-batch in the network makes way for others after so many seconds, or times batch_time.
+_PATIENCE, _TIMES = 2.0, 5
 
 
 def numerics_version() -> str:
@@ -71,7 +73,12 @@ class Engine:
         self.heap = Heap(self.budget)
         self.controller = self._controller()
         self.driver = Driver(
-            self.controller, self.workers, self.device, self.weights, self._observe
+            self.controller,
+            self.workers,
+            self.device,
+            self.weights,
+            self._observe,
+            patience=max(_PATIENCE, _TIMES * config.batch_time),
         )
         self.accounts = AccountLimits(
             config.account_concurrency, config.account_rate, self.driver.retry_after

@@ -1,8 +1,8 @@
 """One feature request on its way through the engine.
 
-The order: the model is known; the cut resolves and the transform's size suits the model; sizes
-are within limits; the entity tag is known, so that ``If-None-Match`` can be answered; then the
-account's limits and admission. All that happens before the first byte of the body is asked for
+The order: the account's limits; the model is known; the cut resolves and the transform's size
+suits the model; sizes are within limits; the entity tag is known, so that ``If-None-Match`` can
+be answered; then admission. All that happens before the first byte of the body is asked for
 (``Expect: 100-continue``). After the body: find the samples, have them go through micro-batches,
 encode.
 """
@@ -16,7 +16,6 @@ import logging
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -25,20 +24,18 @@ from starlette.responses import Response
 
 from swift_hapi.engine import answer, etag, sizing
 from swift_hapi.engine.accounts import Usage
-from swift_hapi.engine.ask import Ask, check_dtype
+from swift_hapi.engine.ask import Ask
 from swift_hapi.engine.body import content_length, read_body
-from swift_hapi.engine.control import LaneKey, Ticket
+from swift_hapi.engine.control import Ticket
 from swift_hapi.engine.engine import Engine
 from swift_hapi.engine.job import Extracted, Job, Work
-from swift_hapi.engine.lane import Lane
 from swift_hapi.engine.loaded import LoadedModel
-from swift_hapi.engine.model_files import OPERATOR, ModelFile
+from swift_hapi.engine.model_files import ModelFile
+from swift_hapi.engine.planning import Plan, make_plan
 from swift_hapi.engine.responses import NoBody, Pieces, printable, trans_id
-from swift_hapi.engine.sizing import Footprint
 from swift_hapi.engine.timing import Spent
 from swift_hapi.engine.turns import ON_BEHALF_OF
 from swift_hapi.engine.workers import call
-from swift_hapi.graph.cuts import Cut
 from swift_hapi.protocol import headers
 from swift_hapi.protocol.errors import (
     EngineBusy,
@@ -53,18 +50,6 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 _numbers = itertools.count(1)
 _SOON = 2  #: seconds after which to try again, when no queue tells better
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What is to be computed, for samples of one shape, and where it queues."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    cut: Cut
-    footprint: Footprint
-    lane: Lane
-    ids_below: int | None
 
 
 class FeatureCall:
@@ -93,12 +78,14 @@ class FeatureCall:
         length = None
         if self._http.method != "HEAD":
             length = content_length(self._http, limits.max_object_bytes, "object")
+        engine.accounts.enter(ask.account)
+        held.callback(engine.accounts.leave, ask.account)
         with self._queueing():
             file, model = await self._model()
         request = ask.request.with_model(model.digest)
         spec = request.transform
         shape = model.input_shape if spec is None else (3, *spec.size)
-        plan = await self._before_admission(self._plan(file, model, shape))
+        plan = await self._before_admission(make_plan(engine, ask, file, model, shape))
         if request.samples is not None:
             wanted = request.samples.last - request.samples.first + 1
             sizing.check_output(wanted, plan.footprint, limits)
@@ -119,7 +106,7 @@ class FeatureCall:
         contents = await self._read_samples(length)
         if spec is None:
             shape = await self._stored_shape(contents, plan.shape)
-            plan = await self._plan(file, model, shape)
+            plan = await make_plan(engine, ask, file, model, shape)
         try:
             extracted = await self._extract(contents, plan)
         except ModelNotFound:
@@ -172,37 +159,6 @@ class FeatureCall:
                 f"{headers.MODEL}: the engine's file of {reference} is gone or damaged"
             ) from None
 
-    async def _plan(self, file: ModelFile, model: LoadedModel, shape: tuple[int, ...]) -> _Plan:
-        """:param shape: of one decoded sample
-        :raises BadCut: the split names no cut
-        :raises BadHeader: what lies at the cut cannot travel as the dtype
-        :raises BadTransform: the shape does not suit the model
-        :raises TooLarge: not even one sample fits into memory
-        """
-        engine, request = self._engine, self._ask.request
-        cut = await model.cut(request.split, shape)
-        check_dtype(request, cut)
-        pixels = request.dtype == "uint8"
-        footprint = await model.footprint(cut, shape)
-        # Strangers share a micro-batch only in networks that are known not to mix samples.
-        shared = file.scope == OPERATOR or model.row_independent
-        runs = cut.index > 0
-        key = LaneKey(
-            model.digest,
-            cut.name,
-            shape,
-            sizing.bound(request.batch_size, engine.batches),
-            "" if shared or not runs else self._ask.account,
-            pixels,
-        )
-        weight_bytes = model.weight_bytes if runs else 0
-        spec, padded = sizing.lane_spec(
-            key, weight_bytes, footprint, engine.batches, engine.driver.never_runs
-        )
-        lane = Lane(spec, file, cut if runs else None, padded, footprint.head)
-        dtype = np.dtype(np.uint8) if pixels else model.input_dtype
-        return _Plan(shape, dtype, cut, footprint, lane, model.ids_below)
-
     async def _stored_shape(
         self, contents: ShardContents, declared: tuple[int, ...]
     ) -> tuple[int, ...]:
@@ -215,8 +171,6 @@ class FeatureCall:
 
     async def _admit(self, length: int, model: LoadedModel, held: AsyncExitStack) -> None:
         engine, account = self._engine, self._ask.account
-        engine.accounts.enter(account)
-        held.callback(engine.accounts.leave, account)
         held.callback(engine.driver.depart, self._id)
         ticket = Ticket(self._id, account, length, digest=model.digest)
         patience = self._admit_by - time.perf_counter()
@@ -234,7 +188,7 @@ class FeatureCall:
             engine.workers.decode, read_shard, data, ask.name, engine.limits, ask.request.samples
         )
 
-    async def _extract(self, contents: ShardContents, plan: _Plan) -> Extracted:
+    async def _extract(self, contents: ShardContents, plan: Plan) -> Extracted:
         engine, request = self._engine, self._ask.request
         count = len(contents.samples)
         sizing.check_output(count, plan.footprint, engine.limits)
@@ -253,7 +207,7 @@ class FeatureCall:
         size = sizing.output_bytes(count, plan.footprint, request)
         return await engine.driver.run(job, plan.lane, size)
 
-    async def _encode(self, extracted: Extracted, plan: _Plan) -> answer.Body:
+    async def _encode(self, extracted: Extracted, plan: Plan) -> answer.Body:
         cpu = 0.0
 
         def encode() -> answer.Body:

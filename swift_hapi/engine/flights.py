@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 
 from swift_hapi.engine.buffers import Scratch
-from swift_hapi.engine.compute import AllocationFailed, Cost, Slot, run_batch
+from swift_hapi.engine.compute import AllocationFailed, Cost, Manners, Slot, run_batch
 from swift_hapi.engine.control import LaneKey
 from swift_hapi.engine.device import Device
 from swift_hapi.engine.lane import Lane
@@ -65,7 +65,9 @@ class Flights:
         self._last[lane] = through
         return Place(lane, before, through)
 
-    async def fly(self, slots: list[Slot], lane: Lane, place: Place) -> End:
+    async def fly(
+        self, slots: list[Slot], lane: Lane, place: Place, manners: Manners
+    ) -> End:
         """Run one micro-batch; call it in a task of its own. Its requests hear of any error but
         a shortage of memory, which is for the caller to answer."""
         cost, shortage = Cost(0.0, 0.0), None
@@ -82,6 +84,7 @@ class Flights:
                     place.before,
                     lane.padded,
                     lane.memory,
+                    manners,
                 )
             finally:
                 head.cancel()

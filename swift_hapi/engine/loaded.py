@@ -18,11 +18,16 @@ from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.liveness import LiveProfile, live_profile
 from swift_hapi.graph.memory import UNMEASURED, MemoryModel
-from swift_hapi.protocol.errors import BadTransform, ModelInvalid
+from swift_hapi.protocol.errors import BadTransform, EngineBusy, ModelInvalid
 
 T = TypeVar("T")
+#: Operations per second, the elements of all results among them: what functions like sin() reach
+#: on one core. Matrix products are fifty times as fast.
+_SLOWEST = 1e9
 #: Input shapes remembered per model; clients choose them.
 _SHAPES = 16
+#: Things to be made that wait, by account: they are made even when nobody waits for them any more.
+_PENDING, _SOON = 8, 2
 #: Cuts with their shapes, and nodes in profiles, remembered per model: some megabytes.
 _CUTS, _STEPS = 20_000, 100_000
 
@@ -84,6 +89,11 @@ class LoadedModel:
     def digest(self) -> str:
         return self._extractor.digest
 
+    def most_seconds(self, shape: tuple[int, ...]) -> float:
+        """Longest that one sample of ``shape`` should take on any machine."""
+        more = max(1.0, math.prod(shape) / math.prod(self.input_shape)) ** 2
+        return more * self._extractor.flops / _SLOWEST
+
     @property
     def row_independent(self) -> bool:
         """Whether each sample's features are known to depend on that sample alone: files that
@@ -108,10 +118,18 @@ class LoadedModel:
         self, made: OrderedDict, key: Hashable, most: int, make: Callable[[], T]
     ) -> T:
         """``make()`` in the loading thread, unless it is known. Who asks again after giving up
-        waiting finds it made, or being made."""
+        waiting finds it made, or being made.
+
+        :raises EngineBusy: the account has much to be made already
+        """
         if key not in made:
             task = self._making.get((id(made), key))
             if task is None:
+                if self._workers.load.pending() >= _PENDING:
+                    raise EngineBusy(
+                        "other shapes of samples are being looked at for the account",
+                        retry_after=_SOON,
+                    )
                 task = asyncio.create_task(self._make(made, key, most, make))
                 self._making[id(made), key] = task
             return await asyncio.shield(task)

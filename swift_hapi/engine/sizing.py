@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -51,6 +52,7 @@ def lane_spec(
     footprint: Footprint,
     limits: BatchLimits,
     never: Callable[[LaneSpec], str],
+    most_seconds: float = math.inf,
 ) -> tuple[LaneSpec, int]:
     """A lane's spec, and the rows that each of its micro-batches runs in any case (0: as many as
     there are samples).
@@ -58,6 +60,7 @@ def lane_spec(
     Neither depends on the load of the moment.
 
     :param never: why a lane can never run, empty if it can
+    :param most_seconds: longest that a sample may take
     :raises TooLarge: not even one sample fits
     """
     most = key.bound or limits.most
@@ -73,6 +76,7 @@ def lane_spec(
             decoded_bytes=footprint.input,
             b_min=least,
             b_max=most,
+            most_seconds=most_seconds,
         )
 
     first = spec(min(limits.least, most))
@@ -94,6 +98,7 @@ def _padded(key, weight_bytes, footprint, most, never) -> tuple[LaneSpec, int]:
             activation_bytes=1,
             b_min=1,
             b_max=most,
+            padded=True,
         )
         reason = never(spec)
         if not reason:

@@ -38,6 +38,11 @@ class Turns(Executor):
             self._threads.submit(self._do_one)
         return future
 
+    def pending(self) -> int:
+        """How much waits of the account that :data:`ON_BEHALF_OF` names."""
+        with self._lock:
+            return len(self._queues.get(ON_BEHALF_OF.get(), ()))
+
     def _next(self) -> tuple[Future, Callable] | None:
         with self._lock:
             while self._queues:

@@ -1,8 +1,8 @@
 """The engine's threads. Nothing that blocks or computes runs on the event loop.
 
-One thread runs the network (torch's own threads are behind it), one loads and checks models, in
-turns for each account, ``decoders`` threads decode samples, and a few move bytes (files, digests,
-encoding).
+One thread runs networks (torch's own threads are behind it; a long run makes way for others), one
+loads and checks models, in turns for each account, ``decoders`` threads decode samples, and a few
+move bytes (files, digests, encoding).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import torch
 
+from swift_hapi.engine.network import Network
 from swift_hapi.engine.turns import Turns
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class Workers:
         def limit() -> None:
             torch.set_num_threads(cpus)
 
-        self.infer = ThreadPoolExecutor(1, "infer", initializer=limit)
+        self.infer = Network(ThreadPoolExecutor(1, "infer", initializer=limit))
         self.load = Turns(ThreadPoolExecutor(1, "load", initializer=limit))
         self.decode = ThreadPoolExecutor(decoders, "decode", initializer=_yield_to_others)
         self.io = ThreadPoolExecutor(_IO_THREADS, "io")

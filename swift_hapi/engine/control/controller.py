@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from swift_hapi.engine.control.device import Device
 from swift_hapi.engine.control.fairness import AccountClock
@@ -150,23 +150,37 @@ class Controller:
 
     # -- micro-batches ------------------------------------------------------------------------
 
-    def next_batch(self, device: int, now: float) -> Batch | Pause:
+    def next_batch(
+        self, device: int, now: float, without: Container[str] = frozenset()
+    ) -> Batch | Pause:
         """The next micro-batch to start on a device; its memory is reserved from now on.
 
         EVICT events that came with it are to be obeyed first. Micro-batches of one lane go
         through the network one after the other.
+
+        :param without: accounts whose turn it is not: a lane for them alone does not start
         """
-        return self.devices[device].next_batch(now)
+        return self.devices[device].next_batch(now, without)
 
     def batch_done(
-        self, batch: Batch, seconds: float, now: float, peak_bytes: int | None = None
+        self,
+        batch: Batch,
+        seconds: float,
+        now: float,
+        peak_bytes: int | None = None,
+        *,
+        ran: int | None = None,
+        whole: bool = True,
     ) -> list[str]:
         """A micro-batch is through after ``seconds``.
 
         :param peak_bytes: its measured peak without weights, if known: calibrates the lane
+        :param ran: samples of it that went through the network, None if all did
+        :param whole: False: they did not go all the way, nobody waited for them any more
         :returns: ids of requests that are complete now
         """
-        return self.devices[batch.device].done(batch.id, seconds, now, peak_bytes)
+        ran = batch.size if ran is None else ran
+        return self.devices[batch.device].done(batch.id, seconds, now, peak_bytes, ran, whole)
 
     def batch_failed(self, batch: Batch, now: float) -> list[str]:
         """A micro-batch could not allocate: it is undone, the lane's next ones are smaller.

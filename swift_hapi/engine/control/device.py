@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from swift_hapi.engine.control.fairness import AccountClock
 from swift_hapi.engine.control.laneset import LaneSet
@@ -208,16 +208,18 @@ class Device:
 
     # -- work ---------------------------------------------------------------------------------
 
-    def next_batch(self, now: float) -> Batch | Pause:
+    def next_batch(self, now: float, without: Container[str] = frozenset()) -> Batch | Pause:
         for job in self.scheduler.hopeless(self._leaving):
             self.drop(job, What.SHED, "the extractor needs more memory than it was believed to")
         if not self.scheduler.flights:
             self.outlook.resume(now)
-        return self.scheduler.next_batch(now, self.outlook.coming)
+        return self.scheduler.next_batch(now, self.outlook.coming, without)
 
-    def done(self, number: int, seconds: float, now: float, peak: int | None) -> list[str]:
+    def done(
+        self, number: int, seconds: float, now: float, peak: int | None, ran: int, whole: bool
+    ) -> list[str]:
         """Ids of requests all of whose samples are done now."""
-        jobs = self.scheduler.done(number, seconds, peak)
+        jobs = self.scheduler.done(number, seconds, peak, ran, whole)
         self.outlook.measured(seconds, now)
         self._landed(jobs, now)
         return [job.ticket.id for job in jobs if job.stage is Stage.COMPUTED]

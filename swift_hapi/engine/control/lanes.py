@@ -14,6 +14,7 @@ _BLEND = 0.3  # weight of a new measurement
 #: as long per sample where a batch is no multiple of the larger step (oneDNN, resnet50).
 _STEP, _LARGE_STEP = 4, 16
 _GROWTH = 1.25  # of what is possible over what is done, before a lane's batches grow
+_BEARABLE = 10  # times batch_seconds that the least micro-batch may take
 _DECAY = 0.95  # of learnt extra bytes, each time a shrunk lane grows
 
 
@@ -64,7 +65,8 @@ class Lane:
         self.passed = 0
         self.turn: tuple[float, int] | None = None
         self.time_cap = spec.b_max
-        self._batch_seconds = batch_seconds
+        self._batch_seconds = math.inf if spec.padded else batch_seconds
+        self._known = False  # whether a sample's time has been measured
         self._model_bytes = spec.activation_bytes
         self._full = 0
 
@@ -84,12 +86,26 @@ class Lane:
     @property
     def limit(self) -> int:
         """Most samples of a micro-batch, as far as memory does not say less."""
-        return min(self.cap, max(self.floor, self.time_cap))
+        if self._batch_seconds == math.inf:
+            return self.cap
+        if not self._known:
+            return min(self.cap, self._bearable(self.spec.most_seconds))
+        least = min(self.floor, self._bearable(self.sample_seconds))
+        return min(self.cap, max(least, self.time_cap))
+
+    def _bearable(self, seconds: float) -> int:
+        """Samples of so many seconds each whose time others can bear to wait."""
+        return max(1, int(_BEARABLE * self._batch_seconds / max(seconds, 1e-6)))
 
     @property
     def floor(self) -> int:
-        """Fewest samples worth a micro-batch."""
+        """Fewest samples worth a micro-batch, so memory for these must be there."""
         return min(self.spec.b_min, self.cap)
+
+    @property
+    def least(self) -> int:
+        """Fewest samples that a micro-batch may have while more wait."""
+        return min(self.floor, self.limit)
 
     # -- memory -------------------------------------------------------------------------------
 
@@ -133,10 +149,20 @@ class Lane:
 
     # -- learning -----------------------------------------------------------------------------
 
-    def measured(self, size: int, seconds: float, peak_bytes: int | None) -> None:
-        """A micro-batch of ``size`` took ``seconds`` and, if known, ``peak_bytes`` in all."""
-        self.sample_seconds += _BLEND * (max(seconds, 1e-6) / size - self.sample_seconds)
-        self._limit_time(max(seconds, 1e-6) / size)
+    def measured(
+        self, size: int, seconds: float, peak_bytes: int | None, whole: bool = True
+    ) -> None:
+        """A micro-batch of ``size`` took ``seconds`` and, if known, ``peak_bytes`` in all; without
+        ``whole``, it would have taken more."""
+        each = max(seconds, 1e-6) / size
+        if whole and not self._known and self._batch_seconds < math.inf:
+            self.sample_seconds = each
+            self._known = True
+        elif whole or each > self.sample_seconds:
+            self.sample_seconds += _BLEND * (each - self.sample_seconds)
+        else:
+            return
+        self._limit_time(each)
         if peak_bytes is not None:
             fixed = self.spec.workspace_bytes + size * self.spec.decoded_bytes
             seen = max(1, -(-(peak_bytes - fixed) // size))

@@ -145,7 +145,7 @@ class LaneSet:
                 lane.spec.weight_bytes,
                 lane.spec.workspace_bytes,
                 lane.sample_cost,
-                min(lane.floor, lane.total),
+                min(lane.least, lane.total),
                 min(lane.limit, lane.total),
                 lane.unfinished,
                 lane.turn is None and self.overdue(lane),

@@ -7,7 +7,7 @@ one ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from swift_hapi.engine.control.lanes import Flight, Lane, even
 from swift_hapi.engine.control.laneset import LaneSet
@@ -30,10 +30,13 @@ class Scheduler:
         self.flights: dict[int, Lane] = {}
         self._ids = ids
 
-    def next_batch(self, now: float, coming: dict[str, int]) -> Batch | Pause:
+    def next_batch(
+        self, now: float, coming: dict[str, int], without: Container[str] = frozenset()
+    ) -> Batch | Pause:
         """The micro-batch to start now.
 
         :param coming: requests per digest that are admitted but not queued yet
+        :param without: accounts; lanes where nobody else waits do not start
         """
         plan = self.lanes.plan()
         keep = self.lanes.working_digests()
@@ -45,6 +48,7 @@ class Scheduler:
             if (lane := self.lanes.busy.get(key)) is not None
             and lane.queue.waiting
             and len(lane.flights) < lane.depth
+            and not all(account in without for account in lane.queue.accounts)
         ]
         ready.sort(key=self._urgency)
         until = None
@@ -77,7 +81,7 @@ class Scheduler:
         if lane.key.digest not in self.ledger.weights:
             free -= lane.spec.weight_bytes
         size = even(min(target, lane.queue.waiting, lane.fit(free)), lane.queue.waiting)
-        return size if size >= min(lane.floor, lane.queue.waiting) else 0
+        return size if size >= min(lane.least, lane.queue.waiting) else 0
 
     def _lanes_full(self) -> bool:
         most = self.lanes.max_lanes
@@ -142,15 +146,18 @@ class Scheduler:
             job.running -= part.count
         return lane, flight
 
-    def done(self, number: int, seconds: float, peak_bytes: int | None) -> list[Job]:
-        """A micro-batch is through.
+    def done(
+        self, number: int, seconds: float, peak_bytes: int | None, ran: int, whole: bool
+    ) -> list[Job]:
+        """A micro-batch is through, ``ran`` samples of it through the network, ``whole`` or not.
 
         :returns: its jobs, each once, in order; those all of whose samples are done are COMPUTED
         :raises KeyError: no such micro-batch is under way
         """
         lane, flight = self._land(number)
         known = lane.activation_bytes, lane.limit
-        lane.measured(flight.size, seconds, peak_bytes)
+        if ran:
+            lane.measured(ran, seconds, peak_bytes, whole)
         lane.succeeded(flight.size, self.config.grow_after)
         if (lane.activation_bytes, lane.limit) != known:
             self.lanes.changed()

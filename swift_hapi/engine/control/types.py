@@ -33,8 +33,9 @@ class ControlConfig:
 
     :param depth: micro-batches of one lane under way: one in the network, the others decoding
     :param batch_wait: longest that an unfilled micro-batch waits for more samples
-    :param batch_seconds: a micro-batch takes no longer, as far as measurements tell (and the
-        least micro-batch allows): who comes next waits for those under way
+    :param batch_seconds: a micro-batch takes no longer, as far as measurements tell: who comes
+        next waits for those under way. The least micro-batch may take ten times as long; until
+        a sample has been measured, none may if it should take most_seconds
     :param places: requests admitted to one device
     :param room: requests that may wait to be admitted to one device
     :param input_share: part of the budget that objects' bytes may take
@@ -107,6 +108,8 @@ class LaneSpec:
     :param activation_bytes: per sample, while the network runs
     :param decoded_bytes: per sample, from decoding until the network is through
     :param sample_seconds: first guess of the time per sample, replaced by measurements
+    :param most_seconds: longest that a sample may take, as far as known before it is measured
+    :param padded: each micro-batch takes as long as the largest: none is made smaller to save time
     """
 
     key: LaneKey
@@ -117,6 +120,8 @@ class LaneSpec:
     b_min: int = 1
     b_max: int = 32
     sample_seconds: float = 0.05
+    most_seconds: float = math.inf
+    padded: bool = False
 
     def __post_init__(self):
         sizes = (self.weight_bytes, self.workspace_bytes, self.decoded_bytes)

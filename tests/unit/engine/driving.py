@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from pathlib import Path
 
@@ -49,6 +50,8 @@ class Networks:
         self.gate: threading.Event | None = None
         self.running = threading.Event()
         self.given_up = 0
+        #: digests whose runs go on, node after node, until this is set
+        self.endless: dict[str, threading.Event] = {}
 
     def __contains__(self, digest: str) -> bool:
         return digest in self.loaded
@@ -65,6 +68,8 @@ class Networks:
                 assert self.gate.wait(60)
             try:
                 before(0)
+                while (end := self.endless.get(digest)) and not end.wait(0.001):
+                    before(0)
             except Abandoned:
                 self.given_up += 1
                 raise
@@ -100,11 +105,17 @@ def job_of(name: str, values, account: str = "") -> Job:
 class World:
     """A driver, and requests for it."""
 
-    def __init__(self, workers: Workers, budget: int = 100_000, **config):
+    def __init__(
+        self, workers: Workers, budget: int = 100_000, patience: float = math.inf, **config
+    ):
         self.networks = Networks()
         control = ControlConfig(**{"depth": 2, "batch_wait": 0.0, **config})
         self.driver = Driver(
-            Controller([DeviceSpec("cpu", budget)], control), workers, Device("cpu"), self.networks
+            Controller([DeviceSpec("cpu", budget)], control),
+            workers,
+            Device("cpu"),
+            self.networks,
+            patience=patience,
         )
 
     @property

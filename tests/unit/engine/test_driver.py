@@ -203,3 +203,43 @@ def test_weights_held_before_they_are_loaded(workers):
         assert world.snapshot["weight_bytes"] == 950
 
     story(tell())
+
+
+def test_a_network_that_takes_for_ever_makes_way_for_other_accounts(workers):
+    async def tell():
+        world = World(workers, patience=0.01)
+        end = world.networks.endless["sha256:slow"] = threading.Event()
+        slow = [
+            # Two micro-batches of one lane, and more lanes of the same account.
+            asyncio.create_task(world.ask(f"slow{i}", range(8), lane, account="slow"))
+            for i, lane in enumerate((lane_of("slow"), lane_of("b"), lane_of("c")))
+        ]
+        await asyncio.to_thread(world.networks.running.wait, 60)
+        for name in ("first", "second"):
+            rows = await world.ask(name, [1, 2], lane_of("other"), account=name)
+            assert rows.tolist() == [1, 2]
+        assert not slow[0].done()
+        end.set()
+        rows = await asyncio.gather(*slow)
+        return rows, world
+
+    rows, world = story(tell())
+    assert [each.tolist() for each in rows] == [list(range(8))] * 3
+    assert world.snapshot["reserved_bytes"] == 0
+
+
+def test_a_slow_account_starts_nothing_more_meanwhile(workers):
+    async def tell():
+        world = World(workers, patience=0.01)
+        end = world.networks.endless["sha256:slow"] = threading.Event()
+        slow = asyncio.create_task(world.ask("slow", [1], lane_of("slow"), account="a"))
+        while not world.driver._slow_accounts():
+            await asyncio.sleep(0.001)
+        again = asyncio.create_task(world.ask("again", [1], lane_of("b"), account="a"))
+        await world.ask("other", [1], lane_of("c"))
+        ran = [digest for digest, _ in world.networks.order]
+        end.set()
+        await asyncio.gather(slow, again)
+        return ran
+
+    assert story(tell()) == ["c"]

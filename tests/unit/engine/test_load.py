@@ -29,6 +29,7 @@ def narrow(tmp_path_factory, models):
         account_concurrency=1,
         admission_timeout="0.2",
         memory_budget="512 MiB",
+        batch_time="60",  # memory alone decides how large micro-batches are
     )
     (directory / "models" / "net1.safetensors").write_bytes(models[0].path.read_bytes())
     try:

@@ -8,8 +8,10 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 import pytest
 
+from swift_hapi.engine.loaded import LoadedModel
 from swift_hapi.engine.turns import ON_BEHALF_OF, Turns
 from swift_hapi.engine.workers import Workers, call
+from swift_hapi.protocol.errors import EngineBusy
 
 
 class Line:
@@ -121,3 +123,44 @@ def test_tasks_work_on_behalf_of_whoever_started_them():
     finally:
         workers.shutdown()
     assert order == ["many", "other", "many", "many"]
+
+
+def test_what_waits_is_counted_by_account(line):
+    for what in ("a1", "a2"):
+        line.add("a", what)
+    token = ON_BEHALF_OF.set("a")
+    try:
+        assert line.turns.pending() == 2
+        ON_BEHALF_OF.set("b")
+        assert line.turns.pending() == 0
+    finally:
+        ON_BEHALF_OF.reset(token)
+
+
+def test_an_account_leaves_only_so_much_to_be_made(line, models):
+    """Shapes that are looked at go on when nobody waits for them; there is an end to it."""
+    workers = Workers(cpus=1, decoders=1)
+    workers.load = line.turns
+    model = LoadedModel(models[0].extractor, workers)
+
+    async def ask(side: int) -> str:
+        try:
+            await asyncio.wait_for(model.cut("avgpool", (3, side, side)), 0.001)
+        except asyncio.TimeoutError:
+            return "left"
+        except EngineBusy:
+            return "busy"
+
+    async def tell() -> list[str]:
+        ON_BEHALF_OF.set("many")
+        said = [await ask(side) for side in range(70, 90)]
+        ON_BEHALF_OF.set("other")
+        said.append(await ask(100))
+        assert await ask(100) == "left"  # it waits already, and no second time
+        line.go()
+        await model.cut("avgpool", (3, 100, 100))
+        return said
+
+    said = asyncio.run(asyncio.wait_for(tell(), 120))
+    workers.shutdown()
+    assert said == ["left"] * 8 + ["busy"] * 12 + ["left"]

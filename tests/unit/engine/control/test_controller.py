@@ -271,3 +271,47 @@ def test_misuse_is_an_error():
     world.controller.offer(Ticket("b", "x", 0))
     with pytest.raises(ValueError):
         world.controller.enqueue("b", spec(), 0, 0, 0.0)
+
+
+def test_accounts_whose_turn_it_is_not_start_nothing_alone():
+    world = World(depth=2, batch_wait=0.0)
+    world.must("slow", spec("m", b_max=2), 6, account="slow")
+    (first, second) = world.start()
+    world.must("again", spec("n"), 2, account="slow")
+    assert isinstance(world.controller.next_batch(0, 0.0, {"slow"}), Pause)
+    world.must("other", spec("o"), 2, account="other")
+    batch = world.controller.next_batch(0, 0.0, {"slow"})
+    assert [part.request for part in batch.parts] == ["other"]
+    assert isinstance(world.controller.next_batch(0, 0.0, {"slow"}), Pause)
+    batch = world.controller.next_batch(0, 0.0)
+    assert [part.request for part in batch.parts] == ["again"]
+
+
+def test_a_lane_starts_with_one_sample_until_it_is_known():
+    world = World(depth=1, batch_seconds=0.4)
+    world.must("slow", spec(b_min=4, b_max=32), 40)
+    sizes = []
+    for seconds in (60.0, 60.0):
+        (batch,) = world.start()
+        sizes.append(batch.size)
+        world.finish(batch, seconds)
+    assert sizes == [1, 1]
+    world.must("fast", spec("n", b_min=4, b_max=32), 40)
+    world.start()
+    fast = [batch for batch in world.batches if batch.lane.digest == "n"]
+    assert [batch.size for batch in fast] == [1]
+    world.finish(fast[0], 0.01)
+    world.start()
+    assert world.batches[-1].lane.digest == "n" and world.batches[-1].size == 32
+
+
+def test_samples_that_did_not_run_teach_nothing():
+    world = World(depth=1, batch_seconds=0.4)
+    world.must("slow", spec(b_min=1, b_max=32), 9)
+    (batch,) = world.start()
+    world.controller.batch_done(batch, 0.001, 1.0, ran=0)
+    (batch,) = world.start()
+    assert batch.size == 1
+    world.controller.batch_done(batch, 0.5, 2.0, ran=1, whole=False)
+    (batch,) = world.start()
+    assert batch.size == 1

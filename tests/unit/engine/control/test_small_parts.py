@@ -211,10 +211,31 @@ def timed(seconds_each: float, size: int = 32, times: int = 8) -> Lane:
 
 @pytest.mark.parametrize(
     "seconds_each, limit",
-    [(0.001, 32), (0.0125, 32), (0.02, 16), (0.03, 12), (0.09, 4), (9.0, 4)],
+    [(0.001, 32), (0.0125, 32), (0.02, 16), (0.03, 12), (0.09, 4), (0.9, 4), (1.9, 2), (9.0, 1)],
 )
 def test_a_micro_batch_takes_no_longer_than_it_should(seconds_each, limit):
     assert timed(seconds_each).limit == limit
+
+
+def test_the_first_micro_batch_of_a_lane_is_one_sample():
+    lane = Lane(spec(b_min=4, b_max=32), 2, 0, batch_seconds=0.4)
+    assert (lane.limit, lane.least, lane.floor) == (1, 1, 4)
+    lane.measured(1, 1e-6, None, whole=False)  # it was given up: that tells nothing
+    assert lane.limit == 1
+    lane.measured(1, 0.01, None)
+    assert (lane.limit, lane.least) == (32, 4)
+    lane.measured(32, 1e-3, None, whole=False)
+    assert lane.sample_seconds == pytest.approx(0.01)
+    known = [spec(b_min=4, b_max=32, most_seconds=most) for most in (0.0, 1.0, 100.0)]
+    assert [Lane(each, 2, 0, batch_seconds=0.4).limit for each in known] == [32, 4, 1]
+
+
+def test_padded_micro_batches_stay_as_large_as_they_are():
+    lane = Lane(spec(b_max=32, padded=True), 2, 0, batch_seconds=0.4)
+    assert lane.limit == 32
+    for _ in range(8):
+        lane.measured(1, 5.0, None)
+    assert lane.limit == 32
 
 
 def test_one_stutter_counts_for_little():
