@@ -62,7 +62,8 @@ class TrainConfig:
     :param micro_batch: samples that the storage tier runs at once, at most
     :param dtype: of features on the wire; float16 and int8 round them, and so the losses
     :param encoding: content coding of features on the wire; zstd pays on slow networks
-    :param threads: torch's CPU threads; None: one for each CPU that does not decode
+    :param threads: torch's CPU threads; None: one for each CPU that does not decode, for every
+        second one where the store is on this machine
     :param decode_threads: threads that decode on the compute tier; None: one for every second
         CPU. More threads than CPUs, both kinds together, are far slower than fewer
     :param out: directory for checkpoint and model; None writes nothing

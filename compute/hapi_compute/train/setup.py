@@ -21,6 +21,7 @@ from hapi_compute.train.config import TrainConfig, training_transform
 from hapi_compute.train.distributed import World
 from hapi_compute.train.hook import TrainingTask
 from hapi_compute.train.precision import resolve
+from hapi_compute.train.threads import beside_a_store
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.split import build_transfer
 from swift_hapi.protocol.errors import BadCut, BadTransform
@@ -67,6 +68,8 @@ def prepare(config: TrainConfig, store: SwiftClient, world: World | None = None)
         # On GPUs of several kinds the first rank's says what they all do.
         precision = world.on_first(lambda: resolve(config.precision, world.device))
         config = replace(config, precision=precision)
+        if config.threads is None and store.on_this_machine:
+            config = replace(config, threads=beside_a_store())
         # One listing for all ranks: two might differ.
         whole, test = world.on_first(lambda: _listed(config, store, world))
         num_classes = _num_classes(config, whole)

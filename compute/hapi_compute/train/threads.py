@@ -24,6 +24,11 @@ def cpus() -> int:
     return max(1, usable // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
+def beside_a_store() -> int:
+    """Torch's threads where the store, with its engine, runs on the same CPUs."""
+    return max(1, cpus() // 2)
+
+
 def decode_threads(config: TrainConfig) -> int:
     return config.decode_threads or max(1, cpus() // 2)
 

@@ -27,3 +27,9 @@ def test_a_run_leaves_torch_as_it_was():
     with threads.shared_cpus(TrainConfig(**BASE, threads=2), raw=True):
         assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == before
+
+
+def test_beside_a_store_half_the_cpus_are_left_to_it(monkeypatch):
+    for cpus, expected in ((1, 1), (2, 1), (8, 4)):
+        monkeypatch.setattr(threads, "cpus", lambda cpus=cpus: cpus)
+        assert threads.beside_a_store() == expected
