@@ -19,6 +19,13 @@ class Diverged(HapiError):
     status = 422
 
 
+class TaskFailed(HapiError):
+    """A user's own task raised, or returned what it must not; the detail names its file."""
+
+    name = "task-failed"
+    status = 422
+
+
 class OtherRankFailed(HapiError):
     """The first rank could not do what it does for all, or any other has ended; it tells why
     itself."""

@@ -17,11 +17,16 @@ which overrides as much as it wants to::
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
 import torch
 from torch import nn
 from torch.nn import functional
 
 from hapi_compute.models import user
+from hapi_compute.train.errors import TaskFailed
 
 
 class TrainingTask:
@@ -67,4 +72,54 @@ def load(reference: str | None, label_smoothing: float) -> TrainingTask:
         if not isinstance(task, TrainingTask):
             raise ValueError(f"task={reference!r} made {type(task).__name__}, no TrainingTask")
     task.label_smoothing = label_smoothing
-    return task
+    return task if reference is None else Guarded(task, reference)
+
+
+class Guarded(TrainingTask):
+    """A user's task, whose faults are told in one line.
+
+    :param reference: ``path/to/file.py:factory`` that it came from
+    """
+
+    def __init__(self, task: TrainingTask, reference: str):
+        self._task = task
+        self._file = str(Path(reference.rpartition(":")[0]).resolve())
+
+    def head(self, rest: nn.Module, features: torch.Tensor, classes: int) -> nn.Module:
+        return self.call("head()", self._task.head, rest, features, classes)
+
+    def losses(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        found = self.call("losses()", self._task.losses, outputs, labels)
+        if not torch.is_tensor(found) or found.shape != labels.shape:
+            # A mean over the batch would be taken for a sum over one sample.
+            raise TaskFailed(
+                f"{self._file}: losses() returned {_shape(found)}, want one loss for each sample, "
+                f"[{len(labels)}] (reduction='none')"
+            )
+        return found
+
+    def scores(self, outputs: torch.Tensor) -> torch.Tensor:
+        found = self.call("scores()", self._task.scores, outputs)
+        if not torch.is_tensor(found) or found.dim() != 2 or len(found) != len(outputs):
+            raise TaskFailed(
+                f"{self._file}: scores() returned {_shape(found)}, want [{len(outputs)}, classes]"
+            )
+        return found
+
+    def call(self, what: str, function: Callable, *arguments):
+        """``function(*arguments)``, which is the user's.
+
+        :raises TaskFailed: it raised
+        """
+        try:
+            return function(*arguments)
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == self._file]
+            where = f"{self._file}:{lines[-1]}" if lines else self._file
+            said = " ".join(str(error).split())
+            raise TaskFailed(f"{where}: {what} failed: {type(error).__name__}: {said}") from error
+
+
+def _shape(found: object) -> str:
+    return str(list(found.shape)) if torch.is_tensor(found) else type(found).__name__

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from hapi_compute.data.batches import Batch
 from hapi_compute.data.timings import Timings
 from hapi_compute.store.occupancy import COMPUTE
-from hapi_compute.train.hook import TrainingTask
+from hapi_compute.train.hook import Guarded, TrainingTask
 from hapi_compute.train.precision import FLOAT32, autocast
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
@@ -108,6 +109,12 @@ class TransferTask:
             return self._hook.scores(outputs).float().cpu(), float(losses.sum())
 
     def _outputs(self, model: nn.Module, features: torch.Tensor) -> torch.Tensor:
+        if isinstance(self._hook, Guarded) and not isinstance(model, DistributedDataParallel):
+            # The wrapper for several ranks fails for reasons of its own.
+            return self._hook.call("the head", self._forward, model, features)
+        return self._forward(model, features)
+
+    def _forward(self, model: nn.Module, features: torch.Tensor) -> torch.Tensor:
         if self._precision == FLOAT32:
             return model(features)
         with autocast(self._precision, self._device):

@@ -8,7 +8,8 @@ from torch.nn.functional import cross_entropy
 
 from hapi_compute.data.batches import Batch, Part
 from hapi_compute.data.timings import Timings
-from hapi_compute.train.hook import TrainingTask
+from hapi_compute.train.errors import TaskFailed
+from hapi_compute.train.hook import Guarded, TrainingTask
 from hapi_compute.train.task import LocalHead, TransferTask, step_seed
 from swift_hapi.graph.split import build_transfer
 
@@ -190,3 +191,11 @@ def test_step_seeds():
     seeds = {step_seed(0, epoch, step) for epoch in range(10) for step in range(10)}
     assert len(seeds) == 100 and all(0 <= seed < 2**63 for seed in seeds)
     assert step_seed(1, 2, 3) == step_seed(1, 2, 3)
+
+
+def test_a_head_that_does_not_fit_is_told_in_one_line(parts, images):
+    hook = Guarded(TrainingTask(), "own/task.py:factory")
+    task = TransferTask(parts[0], nn.Sequential(nn.Flatten(), nn.Linear(7, 4)), Timings(), hook)
+    for call in (lambda: task.loss(batch(images), seed=0), lambda: task.predict(batch(images))):
+        with pytest.raises(TaskFailed, match=r"own/task.py: the head failed: RuntimeError: mat1"):
+            call()
