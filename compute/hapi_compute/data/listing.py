@@ -42,12 +42,16 @@ class Shard:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A pinned listing in order of names. ``classes`` may be longer than the labels in use."""
+    """A pinned listing in order of names. ``classes`` may be longer than the labels in use.
+
+    ``names`` is the ETag of what tells how files were called (:mod:`hapi_compute.data.names`).
+    """
 
     url: SwiftUrl
     shards: tuple[Shard, ...]
     classes: tuple[str, ...]
     stray: int = 0  #: objects below the prefix that are not part of the dataset
+    names: str | None = None
 
     @property
     def samples(self) -> int | None:
@@ -192,8 +196,8 @@ def _from_manifest(url: SwiftUrl, manifest: Manifest, objects: list[ObjectInfo])
     if not shards:
         raise DatasetError(f"{url}: the manifest names no shards")
     shards.sort(key=lambda shard: shard.name.encode())
-    stray = len(objects) - len(shards) - 1
-    return Dataset(url, tuple(shards), manifest.classes, stray)
+    stray = len(objects) - len(shards) - 1 - (manifest.names is not None)
+    return Dataset(url, tuple(shards), manifest.classes, stray, manifest.names)
 
 
 def _numbered(count: int) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from hapi_compute.data.errors import DatasetError
 
 NAME = "hapi-dataset.json"
+#: names of files, see :mod:`hapi_compute.data.names`
+NAMES = "hapi-names.json"
 FORMAT = "hapi-dataset"
 VERSION = 1
 
@@ -30,12 +32,16 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``classes[label]`` is a class's name, ``class_counts[label]`` its number of samples."""
+    """``classes[label]`` is a class's name, ``class_counts[label]`` its number of samples.
+
+    ``names`` is the ETag of ``hapi-names.json``, None where there is none.
+    """
 
     classes: tuple[str, ...]
     class_counts: tuple[int, ...]
     shards: tuple[ShardEntry, ...]
     seed: int = 0
+    names: str | None = None
 
     @property
     def samples(self) -> int:
@@ -57,6 +63,8 @@ class Manifest:
             "digest": self.digest,
             **self._content(),
         }
+        if self.names is not None:
+            document["names"] = self.names
         return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
     def _content(self) -> dict:
@@ -89,6 +97,7 @@ class Manifest:
                     for s in document["shards"]
                 ),
                 seed=int(document.get("seed", 0)),
+                names=None if document.get("names") is None else str(document["names"]),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DatasetError(f"{where}: no valid dataset manifest: {error!r}") from None

@@ -23,22 +23,30 @@ def shuffled(count: int, seed: int) -> list[int]:
     return permutation(count, seed, "pack").tolist()
 
 
-def packed_size(size: int) -> int:
+def packed_size(size: int, key: str = "", extension: str = "") -> int:
     """Bytes that a sample of ``size`` bytes takes in a shard, its label included."""
-    return _BLOCK + -(-size // _BLOCK) * _BLOCK + _LABEL_BYTES
+    names = sum(_name_bytes(f"{key}.{each}") for each in ("cls", extension))
+    return _BLOCK + -(-size // _BLOCK) * _BLOCK + _LABEL_BYTES + names
 
 
-def pack(sizes: Sequence[int], max_samples: int, max_bytes: int) -> list[list[int]]:
+def _name_bytes(name: str) -> int:
+    """What a name takes that does not fit into a header: one of its own with a pax record."""
+    if name.isascii() and len(name) <= tarfile.LENGTH_NAME:
+        return 0
+    record = len(" path=\n") + len(name.encode()) + 5  # and its own length, of at most 5 digits
+    return _BLOCK + -(-record // _BLOCK) * _BLOCK
+
+
+def pack(needs: Sequence[int], max_samples: int, max_bytes: int) -> list[list[int]]:
     """Cut a sequence of samples into shards.
 
-    :param sizes: bytes of each sample, in packing order
-    :returns: positions in ``sizes``, shard by shard; a sample larger than ``max_bytes`` gets a
+    :param needs: :func:`packed_size` of each sample, in packing order
+    :returns: positions in ``needs``, shard by shard; a sample larger than ``max_bytes`` gets a
         shard of its own
     """
     shards: list[list[int]] = []
     room = -1
-    for position, size in enumerate(sizes):
-        need = packed_size(size)
+    for position, need in enumerate(needs):
         if not shards or need > room or len(shards[-1]) >= max_samples:
             shards.append([])
             room = max_bytes - _END
@@ -53,7 +61,8 @@ def build_tar(samples: Iterable[tuple[str, str, int | None, bytes]]) -> bytes:
     :param samples: (key, extension, label, content); no ``.cls`` is written for None
     """
     stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+    # Names of ASCII that are short enough make plain ustar headers.
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for key, extension, label, content in samples:
             if label is not None:
                 _add(archive, f"{key}.cls", str(label).encode())

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hapi_compute.data.errors import DatasetError
+from hapi_compute.data.keys import Keys
 from hapi_compute.data.labels import LabelTable, PathLabels
 from hapi_compute.data.listing import pin
-from hapi_compute.data.sources import Keys, Source, SourceSample
+from hapi_compute.data.sources import Source, SourceSample
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.names import SwiftUrl
 
@@ -50,7 +51,7 @@ def open_container(store: SwiftClient, url: SwiftUrl, labels: str | None) -> Sou
         samples.append(
             SourceSample(
                 keys.unique(stem), label, extension.lower(), shard.bytes, where, content,
-                shard.etag,
+                shard.etag, name,
             )
         )  # fmt: skip
     return Source(tuple(samples), dataset.classes, far=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hapi_compute.data.errors import DatasetError
-from hapi_compute.data.sources import Keys, Source, SourceSample, of_file
+from hapi_compute.data.keys import Keys
+from hapi_compute.data.sources import Source, SourceSample, of_file
 from swift_hapi.samples.shard import KINDS
 
 PREFIX = "torchvision:"
@@ -100,7 +101,7 @@ def _source(text: str, dataset) -> Source:
         top = max(top, label)
         key = keys.unique(f"{index:06d}")
         if path is not None:
-            samples.append(of_file(key, label, path))
+            samples.append(of_file(key, label, path, str(path)))
         else:
             content = ItemContent(dataset, index)
             if not hasattr(dataset[index][0], "save"):

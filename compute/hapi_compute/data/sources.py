@@ -7,7 +7,6 @@ not grow with the dataset.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -18,11 +17,10 @@ from pathlib import Path
 from typing import Protocol
 
 from hapi_compute.data.errors import BadSource, DatasetError
+from hapi_compute.data.keys import Keys, readable
 from hapi_compute.data.labels import RawTable, parse_table
 from swift_hapi.samples.shard import KINDS
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_/-]+")
-_LONGEST_KEY = 80
 #: extensions of tables
 TABLES = (".csv", ".jsonl", ".ndjson")
 
@@ -57,7 +55,8 @@ class SourceSample:
     """One sample of ``size`` bytes.
 
     ``where`` is how to name it to a human; ``key`` its key in the shard, unique in the dataset;
-    ``tag`` tells its bytes from others without reading them, "" where nothing does.
+    ``tag`` tells its bytes from others without reading them, "" where nothing does; ``name`` is
+    the file's, as the source has it, in UTF-8, "" where there is none.
     """
 
     key: str
@@ -67,6 +66,7 @@ class SourceSample:
     where: str
     content: Content
     tag: str = ""
+    name: str = ""
 
     def read(self) -> bytes:
         """:raises HapiError: its bytes cannot be had"""
@@ -111,30 +111,6 @@ def open_source(path: Path, table: RawTable | None = None) -> Source:
     return source
 
 
-def safe_key(text: str) -> str:
-    """``text`` in characters that every tool and every tar header takes; not yet unique."""
-    key = _UNSAFE.sub("_", text).strip("/") or "_"
-    if len(key) > _LONGEST_KEY:
-        key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return key
-
-
-class Keys:
-    """Hands out keys; a second sample that wants the same one gets a number behind it."""
-
-    def __init__(self):
-        self._taken: set[str] = set()
-
-    def unique(self, text: str) -> str:
-        key = wanted = safe_key(text)
-        number = 1
-        while key in self._taken:
-            number += 1
-            key = f"{wanted}-{number}"
-        self._taken.add(key)
-        return key
-
-
 def _files(folder: Path) -> Iterator[Path]:
     for root, folders, names in os.walk(folder):
         folders[:] = sorted((f for f in folders if not f.startswith(".")), key=os.fsencode)
@@ -153,6 +129,9 @@ def _folders(root: Path) -> Source:
         hint = "; it holds images: put them into one folder for each class" if loose else ""
         raise DatasetError(f"{root}: holds neither tars nor a folder for each class{hint}")
     keys, samples, unusable = Keys(), [], []
+    for folder in folders:
+        if readable(folder.name) != folder.name:
+            raise DatasetError(f"{root}: folder {readable(folder.name)!r}: its name is not UTF-8")
     for label, folder in enumerate(folders):
         for path in _files(folder):
             relative = str(path.relative_to(root))
@@ -161,15 +140,21 @@ def _folders(root: Path) -> Source:
                 unusable.append(f"{path}: is no {', '.join(KINDS)}")
                 continue
             key = keys.unique(relative[: -len(path.suffix)])
-            samples.append(of_file(key, label, path))
+            samples.append(of_file(key, label, path, relative))
     return Source(tuple(samples), tuple(folder.name for folder in folders), tuple(unusable))
 
 
-def of_file(key: str, label: int, path: Path) -> SourceSample:
-    """A sample that is a whole file; its extension is one of ``KINDS``."""
+def of_file(key: str, label: int, path: Path, name: str) -> SourceSample:
+    """A sample that is a whole file; its extension is one of ``KINDS``.
+
+    :param name: its path in the source
+    """
     extension = path.suffix.lower().removeprefix(".")
     size = path.stat().st_size
-    return SourceSample(key, label, extension, size, str(path), FileContent(path, 0, size))
+    content = FileContent(path, 0, size)
+    return SourceSample(
+        key, label, extension, size, str(path), content, name=readable(name)
+    )
 
 
 def _listed(root: Path, table: RawTable) -> Source:
@@ -183,7 +168,8 @@ def _listed(root: Path, table: RawTable) -> Source:
         elif not path.is_file():
             unusable.append(f"{path}: there is no such file")
         else:
-            samples.append(of_file(keys.unique(name[: -len(path.suffix)]), label, path))
+            key = keys.unique(name[: -len(path.suffix)])
+            samples.append(of_file(key, label, path, name))
     return Source(tuple(samples), classes, tuple(unusable))
 
 
@@ -198,6 +184,7 @@ def _tars(paths: list[Path]) -> Source:
                 SourceSample(
                     unique, label, extension, member.size, where,
                     FileContent(path, member.offset_data, member.size),
+                    name=readable(f"{path.name}:{member.name}"),
                 )
             )  # fmt: skip
             top = max(top, label)

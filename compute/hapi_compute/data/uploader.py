@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,9 @@ import numpy as np
 from hapi_compute.data.errors import DatasetError
 from hapi_compute.data.labels import read_table
 from hapi_compute.data.manifest import NAME as MANIFEST_NAME
-from hapi_compute.data.manifest import Manifest
-from hapi_compute.data.packing import pack, shuffled
+from hapi_compute.data.manifest import NAMES, Manifest
+from hapi_compute.data.names import Names
+from hapi_compute.data.packing import pack, packed_size, shuffled
 from hapi_compute.data.shard_writer import Writer, Written, bad_source, fault
 from hapi_compute.data.source_store import open_container
 from hapi_compute.data.source_torchvision import PREFIX, open_torchvision
@@ -76,7 +77,10 @@ class PutConfig:
 
 @dataclass(frozen=True)
 class PutReport:
-    """``stale`` objects lie below the prefix from an earlier, larger upload; nobody reads them."""
+    """``stale`` objects lie below the prefix from an earlier, larger upload; nobody reads them.
+
+    ``names`` are those of the files that samples were, by their keys; empty where there were none.
+    """
 
     samples: int
     classes: tuple[str, ...]
@@ -87,6 +91,7 @@ class PutReport:
     skipped: tuple[str, ...]
     stale: int
     empty_classes: tuple[str, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict:
         return {**self.__dict__, "classes": list(self.classes), "skipped": list(self.skipped)}
@@ -134,7 +139,8 @@ def upload(
             raise DatasetError(f"{config.source}: no usable sample is left")
         ordered = [samples[i] for i in shuffled(len(samples), config.seed)]
         most = config.shard_samples or max(1, min(128, -(-len(ordered) // _FEWEST_SHARDS)))
-        plan = pack([s.size for s in ordered], most, config.shard_bytes)
+        needs = [packed_size(s.size, s.key, s.extension) for s in ordered]
+        plan = pack(needs, most, config.shard_bytes)
         client.put_container(config.target.container)
         prefix = config.target.name("")
         there = {o.name: o.etag for o in client.list(config.target.container, prefix)}
@@ -162,10 +168,13 @@ def upload(
     counts = np.bincount(
         [label for each in written for label in each.labels], minlength=len(source.classes)
     ).tolist()
-    _put_manifest(
-        client, config, Manifest(source.classes, tuple(counts), tuple(entries), config.seed), there
-    )
-    known = {config.target.name(e.name) for e in entries} | {config.target.name(MANIFEST_NAME)}
+    names = {s.key: s.name for s in samples if s.name}
+    etag = _put(client, config, NAMES, Names.of(names.items()).to_json(), there) if names else None
+    manifest = Manifest(source.classes, tuple(counts), tuple(entries), config.seed, etag)
+    _put(client, config, MANIFEST_NAME, manifest.to_json(), there)
+    known = {config.target.name(each) for each in (MANIFEST_NAME, *(e.name for e in entries))}
+    if etag is not None:
+        known.add(config.target.name(NAMES))
     return PutReport(
         samples=sum(counts),
         classes=source.classes,
@@ -178,6 +187,7 @@ def upload(
         empty_classes=tuple(
             name for name, count in zip(source.classes, counts, strict=True) if not count
         ),
+        names=names,
     )
 
 
@@ -189,10 +199,11 @@ def _check(source: Source, pool: ThreadPoolExecutor) -> tuple[list[SourceSample]
     return usable, [*source.unusable, *bad]
 
 
-def _put_manifest(
-    client: SwiftClient, config: PutConfig, manifest: Manifest, there: dict[str, str]
-) -> None:
-    body = manifest.to_json()
-    name = config.target.name(MANIFEST_NAME)
-    if there.get(name) != hashlib.md5(body, usedforsecurity=False).hexdigest():
+def _put(
+    client: SwiftClient, config: PutConfig, tail: str, body: bytes, there: dict[str, str]
+) -> str:
+    """Store a JSON document, unless it is there; its ETag."""
+    name, etag = config.target.name(tail), hashlib.md5(body, usedforsecurity=False).hexdigest()
+    if there.get(name) != etag:
         client.put(config.target.container, name, body, content_type="application/json")
+    return etag

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hapi_compute.data.errors import DatasetError
 from hapi_compute.data.listing import Dataset, Shard, pin
 from hapi_compute.data.manifest import NAME as MANIFEST_NAME
-from hapi_compute.data.manifest import Manifest
+from hapi_compute.data.manifest import NAMES, Manifest
 from hapi_compute.data.shards import label_array
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.errors import AuthFailed, NotFound, Transient, Unreachable
@@ -162,7 +162,12 @@ def _dataset(
             )
         else:
             good.append(Shard(name, entry.etag, entry.bytes, entry.samples))
-    stray = len(there) - len({s.name for s in manifest.shards}) - 1
+    if manifest.names is not None:
+        name = url.name(NAMES)
+        if name not in there or there[name].etag != manifest.names:
+            report.problems.append(f"{url.container}/{name}: is not what the manifest names")
+    named = len({s.name for s in manifest.shards}) + (manifest.names is not None)
+    stray = len(there) - named - 1
     if not report.problems:
         return pin(store, url, num_classes, labels)
     return Dataset(url, tuple(good), manifest.classes, max(0, stray))

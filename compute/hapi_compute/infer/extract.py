@@ -10,6 +10,7 @@ from pathlib import Path
 from hapi_compute.data.errors import DatasetError
 from hapi_compute.data.inspection import tensor_shape
 from hapi_compute.data.listing import pin
+from hapi_compute.data.names import read_names
 from hapi_compute.infer.config import ScanConfig, check_out
 from hapi_compute.infer.features_file import FeaturesFile, finished
 from hapi_compute.infer.scan import Scan, decoding
@@ -139,7 +140,7 @@ def extract(
                 out.append(shard.name, reader.rows(samples), samples.keys, samples.labels)
                 done += 1
                 progress(done, total)
-            out.finish()
+            out.finish(read_names(store, dataset))
     return ExtractReport(
         out=config.out,
         model=config.model,

@@ -9,17 +9,18 @@ whole or not at all.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from hapi_compute.data.errors import DatasetError
-from hapi_compute.train.files import write_whole
+from hapi_compute.train.files import check_writable, regular, write_whole
 
 FORMAT, VERSION = "hapi-features", 1
 _ALIGN = 64
@@ -44,12 +45,12 @@ class FeaturesFile:
         self._row_bytes = 4 * int(np.prod(shape, dtype=np.int64))
         self._tensors = path.suffix == ".safetensors"
         self._room = self._header_room()
-        self._partial = path.with_name(path.name + ".partial")
-        self._journal = path.with_name(path.name + ".journal")
+        self._real = Path(os.path.realpath(path))
+        self._partial, self._journal = _beside(path)
         self.shards: list[str] = []  #: names of the shards that are done, in order
         self.keys: list[str] = []
         self.labels: list[int] = []
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._real.parent.mkdir(parents=True, exist_ok=True)
         self._lines = _open(self._journal)
         try:
             # Ends with the process, however that ends.
@@ -96,8 +97,12 @@ class FeaturesFile:
         _write_all(self._lines, memoryview(_line(line)))
         self._take(line)
 
-    def finish(self) -> None:
-        """Write what comes around the rows, and give the file its name."""
+    def finish(self, name_of: Callable[[str], str | None] = lambda key: None) -> None:
+        """Write what comes around the rows, and give the file its name.
+
+        :param name_of: name of a sample's file by its key
+        """
+        self._names = [name_of(key) for key in self.keys]
         if self._tensors:
             header, rest = self._safetensors()
         else:
@@ -107,7 +112,7 @@ class FeaturesFile:
         self._data.seek(0)
         _write_all(self._data, memoryview(header))
         os.fsync(self._data.fileno())
-        os.replace(self._partial, self.path)
+        os.replace(self._partial, self._real)
         self._journal.unlink()
 
     def _take(self, line: dict) -> None:
@@ -149,7 +154,7 @@ class FeaturesFile:
         if not self._tensors:
             return 192 + -(-12 * len(self._shape) // _ALIGN) * _ALIGN
         # Numbers of at most 16 digits: the header never outgrows what is kept for it.
-        longest = self._safetensors_header(10**15, 10**15)
+        longest = self._safetensors_header(10**15, 10**15, 10**15)
         return -(-(8 + len(longest)) // 4096) * 4096
 
     def _npy(self) -> bytes:
@@ -159,27 +164,28 @@ class FeaturesFile:
         header = b"\x93NUMPY\x01\x00" + (self._room - 10).to_bytes(2, "little")
         return header + text.encode().ljust(self._room - 11) + b"\n"
 
-    def _safetensors_header(self, rows: int, key_bytes: int) -> bytes:
+    def _safetensors_header(self, rows: int, key_bytes: int, name_bytes: int) -> bytes:
         document = {"__metadata__": {"hapi": _line(self._about).decode().strip()}}
         end = 0
         for name, dtype, shape, item in (
             ("features", "F32", (rows, *self._shape), 4),
             ("label", "I64", (rows,), 8),
             ("key_ends", "I64", (rows,), 8),
+            ("name_ends", "I64", (rows,), 8),
             ("keys", "U8", (key_bytes,), 1),
+            ("names", "U8", (name_bytes,), 1),
         ):
             start, end = end, end + item * int(np.prod([int(n) for n in shape], dtype=object))
             document[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
         return _line(document).strip()
 
     def _safetensors(self) -> tuple[bytes, bytes]:
-        keys = [key.encode("utf-8", "surrogatepass") for key in self.keys]
-        ends = np.cumsum([len(key) for key in keys], dtype="<i8")
-        text = b"".join(keys)
-        header = self._safetensors_header(len(keys), len(text))
+        key_ends, keys = _joined(self.keys)
+        name_ends, names = _joined([name or "" for name in self._names])
+        header = self._safetensors_header(len(self.keys), len(keys), len(names))
         padded = (self._room - 8).to_bytes(8, "little") + header.ljust(self._room - 8)
         labels = np.array(self.labels, dtype="<i8")
-        return padded, labels.tobytes() + ends.tobytes() + text
+        return padded, labels.tobytes() + key_ends + name_ends + keys + names
 
     def _description(self) -> bytes:
         document = {
@@ -189,6 +195,7 @@ class FeaturesFile:
             "shape": [len(self.keys), *self._shape],
             **self._about,
             "keys": self.keys,
+            "names": self._names,
             "labels": self.labels,
         }
         return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode(
@@ -200,7 +207,7 @@ def finished(path: Path, about: dict) -> int | None:
     """Samples in ``path`` if it is whole and of this very run; None if it is not."""
     # The renaming makes an end of the partial file: where both are left, it has not come to that,
     # and ``path`` is of an earlier run.
-    if path.with_name(path.name + ".partial").exists():
+    if _beside(path)[0].exists():
         return None
     try:
         if path.suffix == ".safetensors":
@@ -219,9 +226,38 @@ def finished(path: Path, about: dict) -> int | None:
     return count if same else None
 
 
-def read_keys(tensors: dict[str, np.ndarray]) -> list[str]:
-    """The keys in a ``.safetensors`` file of features, as loaded with numpy."""
-    text, ends = tensors["keys"].tobytes(), tensors["key_ends"].tolist()
+def _joined(texts: list[str]) -> tuple[bytes, bytes]:
+    """Where each ends, as int64, and all of them, in UTF-8."""
+    parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return np.cumsum([len(part) for part in parts], dtype="<i8").tobytes(), b"".join(parts)
+
+
+def check_free(out: str) -> None:
+    """:raises ValueError: features cannot be written there, or another process is about it"""
+    check_writable(out, "out")
+    if regular(out) is None:
+        raise ValueError(f"out={out!r}: is no regular file")
+    journal = _beside(Path(out))[1]
+    with contextlib.suppress(FileNotFoundError), open(journal, "rb") as stream:
+        try:
+            # Shared: two that only look do not meet.
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(f"out={out!r}: another process is writing it") from None
+
+
+def _beside(path: Path) -> tuple[Path, Path]:
+    """The partial file and the journal: beside what a link leads to, so that renaming works."""
+    real = Path(os.path.realpath(path))
+    return real.with_name(real.name + ".partial"), real.with_name(real.name + ".journal")
+
+
+def read_keys(tensors: dict[str, np.ndarray], what: str = "key") -> list[str]:
+    """The keys in a ``.safetensors`` file of features, as loaded with numpy.
+
+    :param what: ``key``; ``name`` for names of files, "" where one is not known
+    """
+    text, ends = tensors[f"{what}s"].tobytes(), tensors[f"{what}_ends"].tolist()
     starts = [0, *ends[:-1]]
     return [
         text[start:end].decode("utf-8", "surrogatepass")

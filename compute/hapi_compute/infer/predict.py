@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -27,26 +27,32 @@ def top(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def lines(
-    classifier: Classifier, form: str, count: int, progress: Progress = lambda done, total: None
+    classifier: Classifier,
+    form: str,
+    count: int,
+    progress: Progress = lambda done, total: None,
+    name_of: Callable[[str], str | None] = lambda key: None,
 ) -> Iterator[str]:
     """One line for each sample, for ``csv`` after a header; each ends in a line break.
 
     :param form: one of ``FORMATS``
     :param count: classes on each line; more than there are means all
+    :param name_of: name of a sample's file by its key
     """
     count = min(count, classifier.product.num_classes)
     if form == "csv":
         more = [f"{what}_{n}" for n in range(2, count + 1) for what in ("label", "score")]
-        yield _csv(["object", "key", "label", "score", *more])
+        yield _csv(["object", "key", "name", "label", "score", *more])
     for answers in classifier.answers(progress):
         for key, found in _ranked(classifier, answers, count):
             if form == "csv":
                 flat = [cell for label, score in found for cell in (label, f"{score:.6g}")]
-                yield _csv([answers.shard, key, *flat])
+                yield _csv([answers.shard, key, name_of(key) or "", *flat])
             else:
                 row = {
                     "object": answers.shard,
                     "key": key,
+                    "name": name_of(key),
                     "label": found[0][0],
                     "score": round(found[0][1], 6),
                     "top": [{"label": label, "score": round(s, 6)} for label, s in found],

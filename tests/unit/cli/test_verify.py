@@ -56,6 +56,20 @@ def test_missing_and_changed_objects(swift, dataset, hapi):
     assert found.startswith("c/d/0.tar: is not the object in the manifest (ETag ")
 
 
+def test_names_of_files(swift, dataset, hapi):
+    entries = [
+        ShardEntry(name, hashlib.md5(body).hexdigest(), count, len(body))
+        for (name, body), count in zip(dataset.items(), (2, 1), strict=True)
+    ]
+    names = hashlib.md5(b"names").hexdigest()
+    manifest = Manifest(("cat", "dog"), (1, 2), tuple(entries), names=names)
+    swift.put("c", "d/hapi-dataset.json", manifest.to_json())
+    assert problems(hapi) == ["c/d/hapi-names.json: is not what the manifest names"]
+    swift.put("c", "d/hapi-names.json", b"names")
+    assert problems(hapi) == []
+    assert hapi("verify", "c/d")[1]["stray"] == 0
+
+
 def test_samples_that_cannot_be_decoded(swift, dataset, hapi):
     broken = build_tar([("a", "jpg", 0, JPEG), ("b", "jpg", 1, JPEG[: len(JPEG) // 2])])
     store(swift, {"0.tar": broken, "1.tar": dataset["1.tar"]}, (1, 2), [2, 1])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from PIL import Image
 from hapi_compute.data.errors import BadSource, DatasetError, LabelMissing
 from hapi_compute.data.listing import pin
 from hapi_compute.data.manifest import Manifest
+from hapi_compute.data.names import read_names
 from hapi_compute.data.packing import build_tar
 from hapi_compute.data.source_torchvision import parse
 from hapi_compute.data.uploader import PutConfig, upload
@@ -56,12 +59,50 @@ def test_a_table_of_files(swift, store, tmp_path, name):
     report = put(store, tmp_path / name)
     assert report.classes == ("cat", "dog") and report.samples == 3
     assert content(swift) == {
-        "a_b": ("dog", picture(0)), "sub/c": ("cat", picture(1)), "d_e": ("dog", picture(2)),
+        "a b": ("dog", picture(0)), "sub/c": ("cat", picture(1)), "d,e": ("dog", picture(2)),
     }  # fmt: skip
     (tmp_path / name).write_text(table.replace("a b.jpg", "gone.jpg"))
     with pytest.raises(BadSource, match="gone.jpg: there is no such file"):
         put(store, tmp_path / name)
     assert put(store, tmp_path / name, skip_bad=True).samples == 2
+
+
+def test_names_of_files_can_be_told_from_keys(swift, store, tmp_path):
+    root = tmp_path / "d"
+    names = ("ü 😀/a b.jpg", "ü 😀/a.b.jpg", "ü 😀/a_b.JPG", "ü 😀/a_b.png", f"x/{'z' * 220}.jpg")
+    for number, name in enumerate(names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(picture(number, "PNG" if name.endswith("png") else "JPEG"))
+    report = put(store, root)
+    told = read_names(store, pin(store, TARGET))
+    assert {told(key): data for key, (_, data) in content(swift).items()} == {
+        name: (root / name).read_bytes() for name in names
+    }
+    assert {key: told(key) for key in report.names} == report.names
+    assert json.loads(swift.containers["out"]["d/hapi-names.json"].body)["names"] == {
+        "ü 😀/a_b": "ü 😀/a.b.jpg", "ü 😀/a_b-2": "ü 😀/a_b.JPG", "ü 😀/a_b-3": "ü 😀/a_b.png",
+    }  # fmt: skip
+    assert (report.stale, pin(store, TARGET).stray) == (0, 0)
+    assert put(store, root).uploaded == 0
+    by_path = pin(store, TARGET, labels="path")
+    found = by_path.shards[0].labels.of([*report.names], "x").tolist()
+    assert found == [int(key.startswith("ü")) for key in report.names]
+
+
+def test_names_of_no_dataset_or_another(swift, store, tmp_path):
+    put(store, class_folders(tmp_path / "d"))
+    listed, objects = pin(store, TARGET), swift.containers["out"]
+    put(store, class_folders(tmp_path / "e", 1))
+    with pytest.raises(Overwritten):
+        read_names(store, listed)
+    objects["d/hapi-names.json"].body = b"{}"
+    listed = replace(listed, names=objects["d/hapi-names.json"].etag)
+    with pytest.raises(DatasetError, match="out/d/hapi-names.json: holds no names of files"):
+        read_names(store, listed)
+    del objects["d/hapi-names.json"]
+    assert read_names(store, listed)("k") is None
+    # As earlier releases left them: without names.
+    assert read_names(store, replace(listed, names=None))("k") is None
 
 
 def test_a_directory_with_a_table(swift, store, tmp_path):
@@ -101,9 +142,12 @@ def test_a_container_of_single_images(swift, store, singles):
     assert (report.samples, report.shards, report.uploaded) == (7, 3, 3)
     assert report.classes == ("cat", "dog %?#")
     found = content(swift)
-    assert found["cat/0_"] == ("cat", picture(0)) and found["dog_/1_"] == ("dog %?#", picture(1))
+    assert found["cat/0\n"] == ("cat", picture(0))
+    assert found["dog %?#/1\n"] == ("dog %?#", picture(1))
     assert len(found) == 7
-    assert pin(store, TARGET).samples == 7
+    dataset = pin(store, TARGET)
+    assert dataset.samples == 7 and read_names(store, dataset)("cat/0\n") == "cat/0\n.jpg"
+    assert read_names(store, pin(store, SwiftUrl("in", "p")))("p/cat/0.jpg") == "p/cat/0.jpg"
 
 
 def test_a_container_again_reads_nothing_twice(swift, store, singles):
@@ -133,7 +177,7 @@ def test_a_shard_that_was_tampered_with_is_made_again(swift, store, singles):
     assert swift.containers["out"]["d/shard-000000.tar"].meta == meta
     swift.put("in", "p/cat/0\n.jpg", picture(99))
     assert put(store, "swift://in/p").uploaded == 1
-    assert content(swift)["cat/0_"][1] == picture(99)
+    assert content(swift)["cat/0\n"][1] == picture(99)
 
 
 def test_bad_objects(swift, store, singles):
@@ -155,7 +199,7 @@ def test_labels_of_objects_from_a_table_in_the_store(swift, store, singles):
         put(store, "swift://in/p", labels="swift://in/labels.csv")
     del singles["p/cat/6\n.jpg"]
     put(store, "swift://in/p", labels="swift://in/labels.csv")
-    assert content(swift)["dog_/1_"] == ("odd", picture(1))
+    assert content(swift)["dog %?#/1\n"] == ("odd", picture(1))
 
 
 def test_what_a_container_may_not_be(swift, store, singles):

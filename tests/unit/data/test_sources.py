@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 
 import pytest
 
 from hapi_compute.data.errors import BadSource, DatasetError
 from hapi_compute.data.packing import build_tar
-from hapi_compute.data.sources import open_source, safe_key
+from hapi_compute.data.sources import open_source
 from tests.unit.data.images import class_folders, picture
 
 
@@ -16,7 +17,7 @@ def test_class_folders(tmp_path):
     assert source.classes == ("class 0", "class 1", "class 2")
     assert [s.label for s in source.samples] == [0] * 4 + [1] * 4 + [2] * 4
     first = source.samples[0]
-    assert (first.key, first.extension) == ("class_0/0", "jpg")
+    assert (first.key, first.extension) == ("class 0/0", "jpg")
     assert first.read() == picture(0)
 
 
@@ -28,23 +29,31 @@ def test_nested_folders_hidden_files_and_other_files(tmp_path):
     (root / ".git").mkdir()
     (root / "class 0" / "notes.txt").write_bytes(b"x")
     source = open_source(root)
-    assert [s.key for s in source.samples] == ["class_0/0", "class_0/1", "class_0/deep/x"]
+    assert [s.key for s in source.samples] == ["class 0/0", "class 0/1", "class 0/deep/x"]
     assert len(source.unusable) == 1 and "notes.txt" in source.unusable[0]
 
 
-def test_keys_are_unique_and_safe(tmp_path):
-    folder = tmp_path / "d" / "ä"
+def test_names_stay_what_they_are_but_for_dots(tmp_path):
+    folder = tmp_path / "d" / "v1.0 \u00e4\U0001f600"
     folder.mkdir(parents=True)
-    for name in ("a b.jpg", "a_b.jpg", "a?b.jpg", "a b.png", "x.y.jpg", "z" * 200 + ".jpg"):
-        (folder / name).write_bytes(picture(1))
-    keys = [s.key for s in open_source(tmp_path / "d").samples]
-    assert len(set(keys)) == 6
-    assert all(len(key) < 100 and key.isascii() and "." not in key for key in keys)
-    assert "/a_b-2" in "".join(keys)
+    long = "z" * 200
+    names = ("a b.jpg", "a_b.jpg", "a?b.JPG", "a b.png", "x.y.jpg", "x_y.jpg", f"{long}.jpg")
+    for name in (*names, b"bad \xe9.jpg"):
+        with open(os.path.join(os.fsencode(folder), os.fsencode(name)), "wb") as stream:
+            stream.write(picture(1))
+    found = {s.name.rpartition("/")[2]: s.key for s in open_source(tmp_path / "d").samples}
+    assert found == {
+        "a b.jpg": f"{folder.name}/a b", "a b.png": f"{folder.name}/a b-2",
+        "a?b.JPG": f"{folder.name}/a?b", "a_b.jpg": f"{folder.name}/a_b",
+        "bad \\xe9.jpg": f"{folder.name}/bad _", "x.y.jpg": f"{folder.name}/x_y",
+        "x_y.jpg": f"{folder.name}/x_y-2", f"{long}.jpg": f"{folder.name}/{long}",
+    }  # fmt: skip
 
 
-def test_safe_key_of_nothing():
-    assert safe_key("...") == "_" and safe_key("/") == "_"
+def test_a_class_whose_name_is_not_utf_8_is_refused(tmp_path):
+    os.mkdir(os.path.join(os.fsencode(tmp_path), b"caf\xe9"))
+    with pytest.raises(DatasetError, match=r"folder 'caf\\\\xe9': its name is not UTF-8"):
+        open_source(tmp_path)
 
 
 def test_tars(tmp_path):

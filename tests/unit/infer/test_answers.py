@@ -37,7 +37,9 @@ def test_scores():
 
 
 def test_jsonl():
-    rows = [json.loads(line) for line in lines(Classifier(), "jsonl", 2)]
+    names = {"k\n2": "k\n.2.jpg"}
+    rows = [json.loads(line) for line in lines(Classifier(), "jsonl", 2, name_of=names.get)]
+    assert [r["name"] for r in rows] == [None, "k\n.2.jpg", None]
     assert [r["label"] for r in rows] == ["cät", "dog", "dog"]
     assert [r["key"] for r in rows] == ["k1", "k\n2", "\U0001f600"]
     assert [each["label"] for each in rows[2]["top"]] == ["dog", 'e"e,l']
@@ -50,7 +52,7 @@ def test_csv_has_all_classes_where_more_are_asked_for():
     assert [row["label"] for row in rows] == ["cät", "dog", "dog"]
     assert rows[1]["key"] == "k\n2" and rows[1]["label_2"] == 'e"e,l'
     assert set(rows[0]) == {
-        "object", "key", "label", "score", "label_2", "score_2", "label_3", "score_3",
+        "object", "key", "name", "label", "score", "label_2", "score_2", "label_3", "score_3",
     }  # fmt: skip
 
 

@@ -11,6 +11,8 @@ from hapi_compute.infer.features_file import FeaturesFile, finished, read_keys
 
 ABOUT = {"model": "m", "classes": ["cät", "dog"], "dataset": {"digest": "d"}}
 SHAPE = (3, 2)
+#: of one sample's file; of the others nothing is known
+NAMES = {"k1/\U0001f600 0\n": "k1/\U0001f600 0.\n.JPG"}
 
 
 def shards():
@@ -26,7 +28,7 @@ def write(path, only=None, **options):
         for shard in list(shards())[len(out.shards) : only]:
             out.append(*shard)
         if only is None:
-            out.finish()
+            out.finish(NAMES.get)
         return out
 
 
@@ -43,12 +45,14 @@ def check(path):
         loaded = np.load(path, allow_pickle=False)
         document = json.loads(path.with_suffix(".json").read_text())
         assert (document["keys"], document["labels"]) == (keys, labels)
+        assert document["names"] == [NAMES.get(key) for key in keys]
         assert document["shape"] == [10, *SHAPE] and document["model"] == "m"
         assert np.load(path, mmap_mode="r").shape == (10, *SHAPE)
     else:
         tensors = load_file(path)
         loaded = tensors["features"]
         assert read_keys(tensors) == keys and tensors["label"].tolist() == labels
+        assert read_keys(tensors, "name") == [NAMES.get(key, "") for key in keys]
     np.testing.assert_array_equal(loaded, rows)
     expected = {path.name} | ({"f.json"} if path.suffix == ".npy" else set())
     assert {each.name for each in path.parent.iterdir()} == expected
@@ -66,7 +70,7 @@ def test_a_kill_at_the_very_end(path, monkeypatch):
     """What an earlier run has left is not taken for the result of one that was killed."""
     other = ABOUT | {"model": "other"}
     with FeaturesFile(path, other, SHAPE) as out:
-        out.finish()
+        out.finish(NAMES.get)
 
     def killed(*_args):
         raise KeyboardInterrupt
@@ -78,7 +82,7 @@ def test_a_kill_at_the_very_end(path, monkeypatch):
     assert finished(path, ABOUT) is None
     with FeaturesFile(path, ABOUT, SHAPE) as out:
         assert len(out.shards) == 4
-        out.finish()
+        out.finish(NAMES.get)
     check(path)
 
 
@@ -139,5 +143,5 @@ def test_one_writer_at_a_time(path):
 
 def test_nothing_at_all(path):
     with FeaturesFile(path, ABOUT, SHAPE) as out:
-        out.finish()
+        out.finish(NAMES.get)
     assert finished(path, ABOUT) == 0
