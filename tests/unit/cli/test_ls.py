@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from hapi_compute.cli import ls
 from hapi_compute.data.manifest import Manifest, ShardEntry
 
 MANIFEST = Manifest(("cat", "dog"), (3, 2), (ShardEntry("s.tar", "e" * 32, 5, 1024),))
@@ -15,6 +16,21 @@ def test_containers(swift, hapi, capsys):
     assert report["containers"][0] == {"name": "%41", "objects": 1, "bytes": 5}
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5 and lines[1].endswith("a\\nb") and "1 objects" in lines[1]
+
+
+def test_counts_are_those_of_the_containers(swift, hapi, capsys, monkeypatch):
+    swift.lagging = True
+    for number in range(20):
+        swift.put(f"c{number:02}", "o", b"x" * number)
+    _, report = hapi("ls")
+    assert [c["bytes"] for c in report["containers"]] == list(range(20))
+    assert all(c["objects"] == 1 for c in report["containers"])
+    monkeypatch.setattr(ls, "_ASKED", 19)
+    swift.seen.clear()
+    _, report = hapi("ls")
+    assert {c["objects"] for c in report["containers"]} == {0}
+    assert not [key for key in swift.seen if key[0] == "HEAD"]
+    assert "20 containers; counts may lag behind" in capsys.readouterr().err
 
 
 def test_objects_and_datasets(swift, hapi, capsys):

@@ -31,11 +31,13 @@ class MemorySwift:
 
     :param delay: seconds before a listing is answered
     :param tls: speak https
+    :param lagging: the account does not know what its containers hold
     """
 
     listing_limit: int = 10_000
     token_life: float = 3600.0
     delay: float = 0.0
+    lagging: bool = False
     containers: dict[str, dict[str, Stored]] = field(default_factory=dict)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
@@ -74,6 +76,10 @@ class MemorySwift:
         """Every token given out so far is refused from now on."""
         with self.lock:
             self.tokens = dict.fromkeys(self.tokens, 0.0)
+
+
+def _size(stored: Stored) -> int:
+    return len(stored.body)
 
 
 def _handler(swift: MemorySwift):
@@ -166,8 +172,8 @@ def _handler(swift: MemorySwift):
 
         def account(self, query):
             rows = [
-                {"name": name, "count": len(objects),
-                 "bytes": sum(len(o.body) for o in objects.values())}
+                {"name": name, "count": 0 if swift.lagging else len(objects),
+                 "bytes": 0 if swift.lagging else sum(map(_size, objects.values()))}
                 for name, objects in sorted(swift.containers.items())
             ]  # fmt: skip
             return self.listing(rows, query)
@@ -198,6 +204,12 @@ def _handler(swift: MemorySwift):
                     return self.answer(409)
                 del swift.containers[name]
                 return self.answer(204)
+            if self.command == "HEAD":
+                objects = swift.containers[name].values()
+                counts = {"Object_Count": len(objects), "Bytes_Used": sum(map(_size, objects))}
+                return self.answer(
+                    204, **{f"X_Container_{key}": str(n) for key, n in counts.items()}
+                )
             rows = [
                 {"name": key, "hash": o.etag, "bytes": len(o.body), "content_type": o.content_type}
                 for key, o in sorted(swift.containers[name].items(), key=lambda i: i[0].encode())
