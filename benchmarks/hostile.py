@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from benchmarks.building import X, call, chain, document, file, pack, with_header
 from benchmarks.costly import COSTLY
+from benchmarks.extremes import EXTREME
 
 
 def expand(rng: random.Random) -> bytes:
@@ -282,4 +283,4 @@ HOSTILE: dict[str, Callable[[random.Random], bytes]] = {
         work, modules, names, targets, nested, lengths, wide_json, duplicates, many_tensors, ties,
         inputs, mixing, states,
     )
-} | COSTLY  # fmt: skip
+} | COSTLY | EXTREME  # fmt: skip

@@ -45,6 +45,8 @@ def likely(rng: random.Random, last: dict, names: list[str]) -> tuple:
                 last,
                 scalar,
             ),
+            ("function", rng.choice(("operator.mod", "operator.floordiv")), last, scalar),
+            ("function", "operator.mul", last, rng.choice((2**31, 2**62, -(2**62)))),
             (
                 "function",
                 rng.choice(

@@ -19,7 +19,9 @@ from swift_hapi.graph.settings import (
     is_bool,
     is_float,
     is_int,
+    is_reach,
     optional,
+    reaches,
     scales,
     sizes,
     tuple_of,
@@ -52,18 +54,18 @@ _INPLACE = {"inplace": Field(is_bool)}
 _CONV = {
     "in_channels": Field(is_int),
     "out_channels": Field(is_int),
-    "kernel_size": Field(ints),
-    "stride": Field(ints),
-    "padding": Field(any_of(ints, choice("same", "valid"))),
-    "dilation": Field(ints),
-    "groups": Field(is_int),
+    "kernel_size": Field(reaches),
+    "stride": Field(reaches),
+    "padding": Field(any_of(reaches, choice("same", "valid"))),
+    "dilation": Field(reaches),
+    "groups": Field(is_reach),
     "bias": _has("bias"),
     "padding_mode": Field(choice("zeros", "reflect", "replicate", "circular")),
 }
 _CONV_TRANSPOSE = {
     **_CONV,
-    "padding": Field(ints),
-    "output_padding": Field(ints),
+    "padding": Field(reaches),
+    "output_padding": Field(reaches),
     "padding_mode": Field(choice("zeros")),
 }
 # A batch norm without running statistics would mix the samples of a batch: not in the table.
@@ -76,20 +78,20 @@ _BATCH_NORM = {
 }
 _INSTANCE_NORM = {**_BATCH_NORM, "track_running_stats": Field(is_bool)}
 _MAX_POOL = {
-    "kernel_size": Field(ints),
-    "stride": Field(ints),
-    "padding": Field(ints),
-    "dilation": Field(ints),
+    "kernel_size": Field(reaches),
+    "stride": Field(reaches),
+    "padding": Field(reaches),
+    "dilation": Field(reaches),
     "return_indices": Field(lambda value: value is False),
     "ceil_mode": Field(is_bool),
 }
 _AVG_POOL = {
-    "kernel_size": Field(ints),
-    "stride": Field(ints),
-    "padding": Field(ints),
+    "kernel_size": Field(reaches),
+    "stride": Field(reaches),
+    "padding": Field(reaches),
     "ceil_mode": Field(is_bool),
     "count_include_pad": Field(is_bool),
-    "divisor_override": Field(optional(is_int)),
+    "divisor_override": Field(optional(lambda value: is_int(value) and value > 0)),
 }
 _AVG_POOL_1D = {
     key: field
@@ -100,7 +102,7 @@ _OUTPUT_SIZE = {"output_size": Field(sizes)}
 _SOFTMAX = {"dim": Field(optional(is_int))}
 _SLOPE = {"negative_slope": Field(is_float), **_INPLACE}
 _ALPHA = {"alpha": Field(is_float), **_INPLACE}
-_PADDING = {"padding": Field(ints)}
+_PADDING = {"padding": Field(reaches)}
 _SHAPE = any_of(is_int, tuple_of(is_int, range(1, 9)))
 _DROP: dict[str, Field] = {}
 
@@ -117,7 +119,7 @@ MODULE_TYPES: dict[str, ModuleType] = {
     "GroupNorm": ModuleType(
         nn.GroupNorm,
         {
-            "num_groups": Field(is_int),
+            "num_groups": Field(is_reach),
             "num_channels": Field(is_int),
             "eps": Field(is_float),
             "affine": Field(is_bool),
@@ -238,9 +240,9 @@ MODULE_TYPES: dict[str, ModuleType] = {
         },
     ),
     "GLU": ModuleType(nn.GLU, {"dim": Field(is_int)}),
-    "PixelShuffle": ModuleType(nn.PixelShuffle, {"upscale_factor": Field(is_int)}),
-    "PixelUnshuffle": ModuleType(nn.PixelUnshuffle, {"downscale_factor": Field(is_int)}),
-    "ChannelShuffle": ModuleType(nn.ChannelShuffle, {"groups": Field(is_int)}, fresh=False),
+    "PixelShuffle": ModuleType(nn.PixelShuffle, {"upscale_factor": Field(is_reach)}),
+    "PixelUnshuffle": ModuleType(nn.PixelUnshuffle, {"downscale_factor": Field(is_reach)}),
+    "ChannelShuffle": ModuleType(nn.ChannelShuffle, {"groups": Field(is_reach)}, fresh=False),
     "ZeroPad2d": ModuleType(nn.ZeroPad2d, _PADDING, fresh=False),
     "ReflectionPad2d": ModuleType(nn.ReflectionPad2d, _PADDING),
     "ReplicationPad2d": ModuleType(nn.ReplicationPad2d, _PADDING),
@@ -248,7 +250,8 @@ MODULE_TYPES: dict[str, ModuleType] = {
         nn.ConstantPad2d, {**_PADDING, "value": Field(is_float)}, fresh=False
     ),
     "Unfold": ModuleType(
-        nn.Unfold, {key: Field(ints) for key in ("kernel_size", "dilation", "padding", "stride")}
+        nn.Unfold,
+        {key: Field(reaches) for key in ("kernel_size", "dilation", "padding", "stride")},
     ),
     "Flatten": ModuleType(
         nn.Flatten, {"start_dim": Field(is_int), "end_dim": Field(is_int)}, fresh=False

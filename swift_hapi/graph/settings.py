@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from swift_hapi.graph.kernels import MAX_REACH
+
 MAX_INT = 2**31 - 1
 
 
@@ -48,6 +50,14 @@ def choice(*words: str):
 
 
 ints = any_of(is_int, tuple_of(is_int, range(1, 9)))
+
+
+def is_reach(value) -> bool:
+    """Of a window, a pad or a factor: see :mod:`~swift_hapi.graph.kernels`."""
+    return is_int(value) and abs(value) <= MAX_REACH
+
+
+reaches = any_of(is_reach, tuple_of(is_reach, range(1, 9)))
 sizes = any_of(is_int, tuple_of(optional(is_int), range(1, 4)))
 scales = any_of(is_float, tuple_of(is_float, range(1, 4)))
 

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import flop_registry
 from swift_hapi.graph.caps import MAX_HANDLED, MAX_RANK, Caps
 from swift_hapi.graph.effort import effort
 from swift_hapi.graph.isolation import Isolation
+from swift_hapi.graph.kernels import check_call
 from swift_hapi.protocol.errors import ModelInvalid
 
 #: results that are as much work per element as the window they look at
@@ -35,7 +36,8 @@ def _make_ready() -> None:
 class Watch(TorchDispatchMode):
     """
     :param batch: samples in the run; limits are per sample
-    :param isolation: follows the samples of the batch, if it is to be shown that they stay apart
+    :param isolation: follows the samples of the batch, if it is to be shown that they stay apart;
+        the graph may go to the storage side then, so its numbers are looked at, too
 
     ``flops``, ``effort`` and ``handled`` count from the start; ``constant_flops`` and
     ``constant_bytes`` only while ``constant`` is set.
@@ -58,6 +60,7 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if self._isolation is not None:
+            check_call(func, args, kwargs)
             self._isolation.before(func, args)
         out = func(*args, **kwargs)
         outputs = tuple(t for t in _flat(out) if torch.is_tensor(t))

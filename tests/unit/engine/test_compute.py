@@ -243,6 +243,7 @@ def test_allocation_failures_are_told_apart(workers):
         (OSError(2, "No such file"), False),
         (RuntimeError("std::bad_alloc"), True),
         (RuntimeError("could not create a primitive"), True),
+        (RuntimeError("could not create a primitive descriptor for the deconvolution"), False),
         (RuntimeError("shapes cannot be multiplied"), False),
         (ValueError("out of memory"), False),
     ],

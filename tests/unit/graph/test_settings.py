@@ -14,6 +14,7 @@ from swift_hapi.graph import settings
         (settings.is_float, (0.5, 3), (False, "0.5", 10**30, None)),
         (settings.is_bool, (True, False), (0, 1, "true", None)),
         (settings.ints, (3, (3,), (1,) * 8), ((), (1,) * 9, [3], (3, None), (3, True), 3.0)),
+        (settings.reaches, (65_536, (3, -65_536)), (65_537, (1, 65_537), (), True, 3.0)),
         (settings.sizes, (3, (3, None)), (None, (), (1, 1, 1, 1), (0.5,))),
         (settings.scales, (2, 0.5, (2, 0.5, 1)), ((), (1, 1, 1, 1), "2", (True,))),
         (settings.optional(settings.is_int), (None, 1), (True, 0.5)),
