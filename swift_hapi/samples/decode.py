@@ -6,42 +6,72 @@ bit for bit; Pillow is the reference decoder.
 
 from __future__ import annotations
 
+import contextlib
 import io
-import struct
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
-from swift_hapi.protocol.errors import BadTransform, TooLarge, UndecodableSample
+from swift_hapi.protocol.errors import BadTransform, HapiError, TooLarge, UndecodableSample
 from swift_hapi.protocol.limits import Limits
-from swift_hapi.protocol.transform import JITTER, Size, TransformSpec
+from swift_hapi.protocol.transform import JITTER, TransformSpec
 from swift_hapi.samples.colour import jitter
-from swift_hapi.samples.random_steps import SampleRandom, random_resized_box
+from swift_hapi.samples.essence import MAX_SCANS, Essence, essence, more_scans_than
+from swift_hapi.samples.geometry import Plan, center_crop, pair, planned
+from swift_hapi.samples.reason import reason
 from swift_hapi.samples.shard import RawSample
 from swift_hapi.samples.tensor import decode_tensor
 
-#: Pillow decoders a stored object may reach (MPO is a JPEG with further pictures behind it).
-FORMATS = ("JPEG", "PNG")
 _FILTERS = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
     "nearest": Image.Resampling.NEAREST,
 }
-# What Pillow's decoders raise on damaged input.
-_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError, struct.error)
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+#: a larger side has more coefficients of a resize than pixels
+_MAX_SIDE = 1 << 20
+#: Scans of a picture of ``max_pixels``. Every scan goes over all of the picture.
+_MAX_WORK = 32
+#: Bytes of a pixel: Pillow's own are 4, two of them while a picture is turned or converted;
+#: coefficients are 2 in each of four colours.
+_PIXEL, _TWICE, _LAYERED = 4, 8, 12
+_FLOATS = 15  #: float32 and uint8 in three channels
+
+#: holds so many bytes of pixels for the length of a block
+Admit = Callable[[int], AbstractContextManager]
+
+
+def _always(nbytes: int) -> AbstractContextManager:
+    return contextlib.nullcontext()
 
 
 def decode_sample(
-    sample: RawSample, spec: TransformSpec | None, limits: Limits, pixels: bool = False
+    sample: RawSample,
+    spec: TransformSpec | None,
+    limits: Limits,
+    pixels: bool = False,
+    admit: Admit = _always,
 ) -> np.ndarray:
     """Decode and transform one sample.
 
     :param pixels: stop before the last step: uint8, of which :func:`normalised` makes the rest
+    :param admit: asked once the size of an image is known and before its pixels are decoded, with
+        the bytes that they and all steps take at most
 
     :returns: float32 [3, H, W] for images, channels last in memory; for tensors the array as
         stored
     :raises UndecodableSample: with members ``sample`` (index), ``key`` and ``reason``
-    :raises TooLarge: more pixels than ``limits.max_pixels``, as stored or after a resize
+    :raises TooLarge: more pixels than ``limits.max_pixels``, as stored or in any step
     :raises BadTransform: an image without a transform, a tensor with one
     """
     if sample.error is not None:
@@ -55,12 +85,34 @@ def decode_sample(
         try:
             return decode_tensor(sample.data)
         except ValueError as error:
-            raise _undecodable(sample, str(error)) from None
+            raise _undecodable(sample, reason(error)) from None
     if spec is None:
         raise BadTransform("X-Hapi-Transform is missing: the samples are images")
-    image = np.asarray(_transform(_open(sample, limits), spec, sample, limits))
-    image = image.transpose(2, 0, 1)
-    return image if pixels else normalised(image, spec)
+    return _decode_image(sample, spec, limits, pixels, admit)
+
+
+def _decode_image(
+    sample: RawSample, spec: TransformSpec, limits: Limits, pixels: bool, admit: Admit
+) -> np.ndarray:
+    try:
+        found = essence(sample.data)
+    except ValueError as error:
+        raise _undecodable(sample, str(error)) from None
+    image = _opened(found, sample, limits)
+    turn = _TURNS.get(found.orientation) if spec.exif == "apply" else None
+    width, height = image.size if found.orientation < 5 or turn is None else image.size[::-1]
+    plan = planned(width, height, spec, sample.key)
+    for wide, high, when in plan.steps:
+        if wide * high > limits.max_pixels:
+            raise _too_large(sample, wide, high, when, limits)
+    each = _LAYERED if found.layered else _TWICE
+    extra = _PIXEL * sum(wide * high for wide, high, _ in plan.steps)
+    with admit(each * width * height + extra + _FLOATS * plan.width * plan.height):
+        image = _loaded(image, sample)
+        if turn is not None:
+            image = image.transpose(turn)
+        array = np.asarray(_transform(image, spec, plan)).transpose(2, 0, 1)
+        return array if pixels else normalised(array, spec)
 
 
 def _undecodable(sample: RawSample, reason: str) -> UndecodableSample:
@@ -81,54 +133,63 @@ def _too_large(sample: RawSample, width: int, height: int, when: str, limits: Li
     )
 
 
-def _open(sample: RawSample, limits: Limits) -> Image.Image:
+@contextlib.contextmanager
+def _faults_told(sample: RawSample) -> Iterator[None]:
+    """What a decoder raises becomes a fault of ``sample``; on damage that may be anything."""
     try:
-        image = Image.open(io.BytesIO(sample.data), formats=FORMATS)
-        if image.width * image.height > limits.max_pixels:
-            raise _too_large(sample, image.width, image.height, "pixels", limits)
-        image.load()
-    except UnidentifiedImageError:
-        # Pillow's own text holds the address of a buffer.
-        raise _undecodable(sample, "is no readable JPEG or PNG") from None
+        yield
+    except (HapiError, MemoryError):
+        raise
     except Image.DecompressionBombError as error:
-        raise TooLarge(f"sample {sample.index} ({sample.key}): {error}") from None
-    except _DAMAGE as error:
-        raise _undecodable(sample, str(error) or type(error).__name__) from None
+        raise TooLarge(
+            f"sample {sample.index} ({sample.key}): {error}", sample=sample.index, key=sample.key
+        ) from None
+    except UnidentifiedImageError:
+        # Pillow's own text is about a buffer.
+        raise _undecodable(sample, "is no readable JPEG or PNG") from None
+    except Exception as error:  # noqa: BLE001
+        if "out of memory" in str(error):  # Pillow's decoders say it by an OSError.
+            raise MemoryError(str(error)) from error
+        raise _undecodable(sample, reason(error)) from None
+
+
+def _opened(found: Essence, sample: RawSample, limits: Limits) -> Image.Image:
+    """With its size known and its pixels still to be decoded."""
+    with _faults_told(sample):
+        image = Image.open(io.BytesIO(found.data), formats=(found.format,))
+    width, height = image.size
+    if width * height > limits.max_pixels:
+        raise _too_large(sample, width, height, "pixels", limits)
+    if max(width, height) > _MAX_SIDE:
+        raise TooLarge(
+            f"sample {sample.index} ({sample.key}): {width}x{height} has a side of more than "
+            f"{_MAX_SIDE} pixels",
+            sample=sample.index,
+            key=sample.key,
+        )
+    if found.layered:
+        scans = min(MAX_SCANS, _MAX_WORK * limits.max_pixels // (width * height))
+        if more_scans_than(found.data, scans):
+            raise _undecodable(sample, f"{width}x{height} pixels in more than {scans} scans")
     return image
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    try:
-        return ImageOps.exif_transpose(image)
-    except _DAMAGE:
-        return image  # A damaged EXIF block says nothing about the pixels.
+def _loaded(image: Image.Image, sample: RawSample) -> Image.Image:
+    """``image`` with its pixels, as RGB."""
+    with _faults_told(sample):
+        image.load()
+        return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _transform(
-    image: Image.Image, spec: TransformSpec, sample: RawSample, limits: Limits
-) -> Image.Image:
-    if spec.exif == "apply":
-        image = _upright(image)
-    image = image.convert("RGB")
-    rng = SampleRandom(spec.seed, spec.epoch, sample.key) if spec.random else None
-    if spec.resize is not None:
-        width, height = _resized(image.width, image.height, spec.resize)
-        # A shorter side of N makes a sliver's longer side explode.
-        if width * height > limits.max_pixels:
-            raise _too_large(sample, width, height, "after resize", limits)
-        image = image.resize((width, height), _FILTERS[spec.interpolation])
+def _transform(image: Image.Image, spec: TransformSpec, plan: Plan) -> Image.Image:
+    rng = plan.rng
+    if plan.resized is not None:
+        image = image.resize(plan.resized, _FILTERS[spec.interpolation])
     if spec.crop is not None:
-        height, width = _pair(spec.crop)
-        # Padding to the crop's size makes a sliver's other side explode.
-        padded = max(width, image.width), max(height, image.height)
-        if padded[0] * padded[1] > limits.max_pixels:
-            raise _too_large(sample, *padded, "after padding for the crop", limits)
-        image = _center_crop(image, (height, width))
-    if spec.rrc is not None:
-        left, top, width, height = random_resized_box(
-            image.width, image.height, spec.scale or (0.08, 1.0), spec.ratio or (3 / 4, 4 / 3), rng
-        )
-        out_height, out_width = _pair(spec.rrc)
+        image = center_crop(image, pair(spec.crop))
+    if plan.box is not None:
+        left, top, width, height = plan.box
+        out_height, out_width = pair(spec.rrc)
         image = image.crop((left, top, left + width, top + height)).resize(
             (out_width, out_height), _FILTERS[spec.interpolation]
         )
@@ -140,32 +201,6 @@ def _transform(
     if spec.grayscale is not None and rng.uniform() < spec.grayscale:
         image = image.convert("L").convert("RGB")
     return image
-
-
-def _pair(size: Size) -> tuple[int, int]:
-    return size if isinstance(size, tuple) else (size, size)
-
-
-def _resized(width: int, height: int, size: Size) -> tuple[int, int]:
-    if isinstance(size, tuple):
-        return size[1], size[0]
-    longer = int(size * max(width, height) / min(width, height))
-    return (size, longer) if width <= height else (longer, size)
-
-
-def _center_crop(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    height, width = size
-    if image.width < width or image.height < height:
-        # As torchvision: black borders, the odd pixel on the right and at the bottom.
-        padded = Image.new("RGB", (max(width, image.width), max(height, image.height)))
-        left = max(0, (width - image.width) // 2)
-        top = max(0, (height - image.height) // 2)
-        padded.paste(image, (left, top))
-        image = padded
-    # round() is to even here and in torchvision.
-    top = round((image.height - height) / 2.0)
-    left = round((image.width - width) / 2.0)
-    return image.crop((left, top, left + width, top + height))
 
 
 def normalised(pixels: np.ndarray, spec: TransformSpec) -> np.ndarray:

@@ -10,6 +10,11 @@ import numpy as np
 
 DTYPES = ("float32", "int64")
 _MAX_HEADER = 4096
+#: MemoryError is how Python's parser says that brackets are too deep; 4 KiB need no memory.
+_MALFORMED = (
+    SyntaxError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError,
+    MemoryError, tokenize.TokenError,
+)  # fmt: skip
 
 
 def decode_tensor(data: memoryview) -> np.ndarray:
@@ -17,7 +22,8 @@ def decode_tensor(data: memoryview) -> np.ndarray:
 
     :raises ValueError: not an npy file of those types, or shape and size disagree
     """
-    stream = io.BytesIO(data)
+    # Not all of it: BytesIO would copy it.
+    stream = io.BytesIO(data[: _MAX_HEADER + 64])
     version = np.lib.format.read_magic(stream)
     read_header = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -27,7 +33,7 @@ def decode_tensor(data: memoryview) -> np.ndarray:
         raise ValueError(f"npy version {version} is not supported")
     try:
         shape, fortran_order, dtype = read_header(stream, max_header_size=_MAX_HEADER)
-    except (SyntaxError, TypeError, KeyError, RecursionError, tokenize.TokenError) as error:
+    except _MALFORMED as error:
         raise ValueError(f"npy header is malformed: {type(error).__name__}") from None
     if any(type(side) is not int for side in shape):
         raise ValueError("npy header is malformed: a side of the shape is no integer")
@@ -36,5 +42,6 @@ def decode_tensor(data: memoryview) -> np.ndarray:
     offset, expected = stream.tell(), math.prod(shape) * dtype.itemsize
     if any(side <= 0 for side in shape) or expected != len(data) - offset:
         raise ValueError(f"npy of shape {shape} does not fit its {len(data) - offset} bytes")
-    array = np.frombuffer(data, dtype=dtype, offset=offset).copy()
-    return np.ascontiguousarray(array.reshape(shape, order="F" if fortran_order else "C"))
+    stored = np.frombuffer(data, dtype=dtype, offset=offset)
+    # One copy, whatever the order is.
+    return np.array(stored.reshape(shape, order="F" if fortran_order else "C"), order="C")

@@ -1,4 +1,5 @@
 import io
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -155,11 +156,34 @@ def npy(header: bytes, rest: bytes = b"") -> bytes:
         b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
         b"\xff\xfe",
         b"",
+        b"1 + x",
+        b"f()",
+        b"a.b",
+        b"{[]: 1}",
+        b"{'descr': {'names': 5}, 'fortran_order': False, 'shape': (1,), }",
     ],
 )
 def test_hostile_npy_headers_are_undecodable_samples(header):
-    with pytest.raises(UndecodableSample):
+    with pytest.raises(UndecodableSample) as caught:
         decode_sample(sample(npy(header, b"\0\0\0\0"), "tensor"), None, LIMITS)
+    # Addresses help whoever wants to break in.
+    assert " at 0x" not in caught.value.detail
+
+
+@pytest.mark.parametrize("fortran", [False, True])
+def test_tensors_are_copied_once_and_into_rows(fortran):
+    array = np.arange(600_000, dtype=np.float32).reshape(600, 1000)
+    buffer = io.BytesIO()
+    np.save(buffer, np.asfortranarray(array) if fortran else array)
+    view = memoryview(buffer.getvalue())
+    tracemalloc.start()
+    try:
+        result = decode_sample(RawSample(0, "k", -1, "tensor", view), None, LIMITS)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(result, array) and result.flags.c_contiguous and result.flags.owndata
+    assert peak < 1.2 * array.nbytes
 
 
 def test_one_mean_for_all_channels():
