@@ -32,7 +32,8 @@ LOG = logging.getLogger(__name__)
 #: received at a time, and of one account: each is read whole into memory to be checked
 _UPLOADS = 4
 _UPLOADS_OF_ONE = 3
-_SOON = 2  #: seconds after which to try again
+#: seconds after which to try again; and when the disk is full
+_SOON, _FULL = 2, 30
 
 
 def _describe(file: ModelFile) -> dict[str, str]:
@@ -99,20 +100,36 @@ class ModelEndpoints:
                 raise EngineBusy("other models are being received", retry_after=_SOON) from None
             yield
 
+    def _new_upload(self) -> Upload:
+        try:
+            return self._engine.files.cached.new_upload()
+        except OSError as error:
+            LOG.error("no model can be received: %s", error)
+            raise EngineBusy(
+                f"the node cannot keep the model: {error.strerror}", retry_after=_FULL
+            ) from error
+
     async def _keep(self, request: Request, expected: str | None) -> ModelFile:
         """Receive, check and keep one file.
 
         :raises ModelMismatch: its digest is not ``expected``
         :raises ModelInvalid: it is no extractor
+        :raises EngineBusy: there is no room on the disk
         """
         engine = self._engine
         io = engine.workers.io
         async with self._place():
-            upload = engine.files.cached.new_upload()
+            upload = self._new_upload()
             try:
-                async for chunks in blocks(request):
-                    await call(io, upload.write, chunks)
-                await call(io, upload.finish)
+                try:
+                    async for chunks in blocks(request):
+                        await call(io, upload.write, chunks)
+                    await call(io, upload.finish)
+                except OSError as error:
+                    LOG.error("a model cannot be kept in %s: %s", upload.path.parent, error)
+                    raise EngineBusy(
+                        f"the node cannot keep the model: {error.strerror}", retry_after=_FULL
+                    ) from error
                 digests = upload.digests
                 if expected is not None and digests.hex != expected:
                     raise ModelMismatch(

@@ -16,6 +16,8 @@ import hashlib
 import logging
 import os
 import re
+import shutil
+import stat
 import tempfile
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -90,8 +92,9 @@ class Upload:
 
     def discard(self) -> None:
         """Remove what has not been renamed; may be called at any time."""
-        self._file.close()
         self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what is in its buffer may find no room
+            self._file.close()
 
 
 def _abandoned(name: str) -> bool:
@@ -128,9 +131,22 @@ class OperatorModels:
         self.names: dict[str, str] = {}  #: sha256:<hex> -> one of its names
 
     def scan(self) -> None:
-        """Read names and digests anew; unchanged files are not read again. Blocking."""
+        """Read names and digests anew; unchanged files are not read again. Blocking.
+
+        Where the directory cannot be read, all stays as it was.
+        """
         known, by_name = {}, {}
-        for path in self._candidates():
+        try:
+            candidates = self._candidates()
+        except OSError as error:
+            LOG.log(
+                logging.ERROR if self.by_name else logging.WARNING,
+                "model_dir cannot be read, %d operator models are kept: %s",
+                len(self.by_name),
+                error,
+            )
+            return
+        for path in candidates:
             try:
                 status = path.stat()
                 key = (path, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -149,13 +165,10 @@ class OperatorModels:
         LOG.info("%d operator models in %s", len(by_name), self._directory)
 
     def _candidates(self) -> list[Path]:
-        try:
-            paths = sorted(self._directory.glob("*" + SUFFIX))
-        except OSError as error:
-            LOG.error("model_dir cannot be read: %s", error)
-            return []
+        """:raises OSError: there is no such directory, or it cannot be read"""
+        names = sorted(os.listdir(self._directory))
         good = []
-        for path in paths:
+        for path in (self._directory / name for name in names if name.endswith(SUFFIX)):
             name = path.name.removesuffix(SUFFIX)
             if not path.is_file() or not _NAME.fullmatch(name) or name.startswith("sha256"):
                 LOG.warning("model %s is left out: its name cannot be asked for", path)
@@ -165,9 +178,20 @@ class OperatorModels:
 
 
 def _cached_file(path: Path) -> ModelFile:
-    """:raises FileNotFoundError: it is gone"""
+    """:raises FileNotFoundError: it is gone, or no file"""
     hex_, md5 = _CACHED.fullmatch(path.name).groups()
-    return ModelFile(hex_, md5, path.stat().st_size, path, ACCOUNT)
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise FileNotFoundError(path)
+    return ModelFile(hex_, md5, status.st_size, path, ACCOUNT)
+
+
+def _remove(path: Path) -> None:
+    """What lies at a file's place, even if it is no file."""
+    try:
+        path.unlink(missing_ok=True)
+    except IsADirectoryError:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class CachedModels:
@@ -230,6 +254,8 @@ class CachedModels:
         """Give a finished, checked upload its name; evicts others."""
         digests = upload.digests
         path = self._directory / f"{digests.hex}-{digests.md5}{SUFFIX}"
+        if path.is_dir():
+            _remove(path)
         os.replace(upload.path, path)
         file = ModelFile(digests.hex, digests.md5, digests.size, path, ACCOUNT)
         self._files[file.hex] = file
@@ -240,7 +266,7 @@ class CachedModels:
     def drop(self, hex_: str) -> None:
         file = self._files.pop(hex_, None)
         if file is not None:
-            file.path.unlink(missing_ok=True)
+            _remove(file.path)
 
     def _evict(self) -> None:
         while self.nbytes > self._max_bytes:

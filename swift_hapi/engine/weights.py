@@ -11,12 +11,12 @@ from collections.abc import Callable
 import torch
 
 from swift_hapi.engine.device import Device
-from swift_hapi.engine.model_files import ModelFile
+from swift_hapi.engine.model_files import ModelFile, digests_of
 from swift_hapi.engine.workers import Workers, call
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor, load_extractor
 from swift_hapi.graph.interpreter import Head
-from swift_hapi.protocol.errors import ModelMismatch
+from swift_hapi.protocol.errors import ModelInvalid, ModelMismatch
 
 LOG = logging.getLogger(__name__)
 #: kept ready for each model; there may be thousands of cuts
@@ -54,7 +54,14 @@ class Weights:
         :raises ModelMismatch: the file no longer has the digest it is kept under
         :raises OSError: the file is gone
         """
-        extractor = await call(self._workers.load, lambda: put(self._load(file.path)))
+        try:
+            extractor = await call(self._workers.load, lambda: put(self._load(file.path)))
+        except ModelInvalid:
+            # It may have been an extractor when it was put there.
+            found = (await call(self._workers.io, digests_of, file.path)).hex
+            if found == file.hex:
+                raise
+            raise ModelMismatch(f"the file kept as {file.hex} has digest {found}") from None
         if extractor.digest != f"sha256:{file.hex}":
             raise ModelMismatch(f"the file kept as {file.hex} has digest {extractor.digest}")
         self.loads += 1

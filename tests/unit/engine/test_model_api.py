@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -172,3 +173,44 @@ def test_an_account_that_sends_bad_models_does_not_keep_others_waiting(own):
         assert [future.result() for future in many] == [422] * 3
         assert one.result() == 201
     assert ended[-1] == "AUTH_many"
+
+
+def test_damaged_files_are_as_good_as_none(tmp_path, models):
+    """Their users can have them again; nobody is told that the model is at fault."""
+    (tmp_path / "cache").mkdir()
+    good = models[1].path.read_bytes()
+    damaged = {"1": good[:100_000], "2": b"", "3": b"\xff" * 1000, "4": good[:-1] + b"?"}
+    cache = tmp_path / "cache"
+    for digit, content in damaged.items():
+        (cache / f"{digit * 64}-{'0' * 32}.safetensors").write_bytes(content)
+    md5 = hashlib.md5(good).hexdigest()
+    (cache / f"{models[1].hex}-{md5}.safetensors").mkdir()
+    process = EngineProcess(tmp_path, admission_timeout="60")
+    try:
+        process.start()
+        for hex_ in (*(digit * 64 for digit in damaged), models[1].hex):
+            answer = post(process, shard(1), feature_headers(f"sha256:{hex_}"))
+            assert (answer.status, answer.problem) == (404, "model-not-found"), hex_
+            assert head(process, hex_).status == 404
+        assert put(process, models[1].hex, good).status == 201
+        assert post(process, shard(1), feature_headers(models[1].digest)).status == 200
+        assert [path.stat().st_size for path in cache.iterdir()] == [len(good)]
+    finally:
+        process.stop()
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(own, models):
+    data = models[1].path.read_bytes()
+    pid, kind = own.process.pid, resource.RLIMIT_FSIZE
+    unlimited = resource.prlimit(pid, kind)
+    known = set((own.directory / "cache").iterdir())
+    for room in (1 << 20, len(data) - 100):
+        resource.prlimit(pid, kind, (room, unlimited[1]))
+        try:
+            # It may be said before all has been sent.
+            answer = ask(own.socket, "PUT", f"/v1/models/{models[1].hex}", data)
+        finally:
+            resource.prlimit(pid, kind, unlimited)
+        assert (answer.status, answer.problem) == (503, "engine-busy")
+        assert int(answer.headers["Retry-After"]) >= 1
+        assert set((own.directory / "cache").iterdir()) == known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -132,3 +133,47 @@ def test_find(tmp_path, cached):
     assert files.find(other).scope == "account"
     for reference in ("", "nett", "sha256:", "f" * 64, f"sha256:{'f' * 64}", "sha256:net"):
         assert files.find(reference) is None
+
+
+def test_what_does_not_fit_on_the_disk_leaves_nothing(cached, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    upload = cached.new_upload()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        upload.write([b"x" * 200])  # into a buffer
+        with pytest.raises(OSError):
+            upload.finish()
+        upload.discard()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_no_file_at_the_place_of_one(cached, tmp_path):
+    hex_ = hashlib.sha256(b"abc").hexdigest()
+    path = tmp_path / "cache" / f"{hex_}-{hashlib.md5(b'abc').hexdigest()}.safetensors"
+    path.mkdir()
+    (path / "x").write_bytes(b"")
+    assert cached.get(hex_) is None
+    again = CachedModels(tmp_path / "cache", 100)
+    again.open()
+    assert len(again) == 0
+    assert add(cached, b"abc") == hex_
+    assert cached.get(hex_).path == path
+    path.unlink()
+    path.mkdir()
+    cached.drop(hex_)
+    assert not path.exists()
+
+
+def test_operator_models_stay_while_their_directory_cannot_be_read(tmp_path, caplog):
+    models = operator(tmp_path / "m", net=b"abc")
+    (tmp_path / "m").rename(tmp_path / "away")
+    models.scan()
+    assert set(models.by_name) == {"net"}
+    assert [(r.levelname, "1 operator models are kept" in r.message) for r in caplog.records] == [
+        ("ERROR", True)
+    ]
+    (tmp_path / "m").mkdir()
+    models.scan()
+    assert models.by_name == models.by_hex == {}
