@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from swift_hapi.engine import calibration
 from swift_hapi.engine.calibration import Calibrator
 from swift_hapi.engine.loaded import LoadedModel
+from swift_hapi.engine.turns import ON_BEHALF_OF
 from swift_hapi.graph.extractor import load_extractor, save_extractor
 from swift_hapi.graph.memory import UNMEASURED
 from swift_hapi.graph.split import make_extractor
@@ -163,3 +165,60 @@ def test_an_engine_measures_what_it_gets_to_know(tmp_path, models):
         assert ask(process.socket, "HEAD", f"/v1/models/{model.hex}").status == 200
     finally:
         process.stop()
+
+
+def test_work_stops_it_and_it_is_tried_again(tmp_path, path):
+    async def story():
+        working, books = False, Books()
+        made = calibrator(tmp_path, path, books, busy=lambda: working)
+        made.learnt(model_of(path))
+        while not books.held:
+            await asyncio.sleep(0.01)
+        working = True
+        while books.held[-1]:
+            await asyncio.sleep(0.01)
+        assert made.measured == 0
+        working = False
+        await made._task
+        assert made.measured == 1 and sum(map(bool, books.held)) == 2
+
+    asyncio.run(asyncio.wait_for(story(), 100))
+
+
+def test_it_takes_no_more_than_some_seconds_of_cpu(tmp_path, path, caplog, monkeypatch):
+    monkeypatch.setattr(calibration, "_CPU", 1)  # less than torch takes to start
+    books, model = Books(), model_of(path)
+    asyncio.run(learn(calibrator(tmp_path, path, books), model))
+    assert "CPU" in caplog.text and model.memory == UNMEASURED
+    assert books.held[-1] == 0
+
+
+def test_accounts_have_their_models_measured_in_turn(tmp_path, path):
+    async def story():
+        made = calibrator(tmp_path, path, Books(), busy=lambda: True)
+        models = [model_of(path) for _ in range(12)]
+        ON_BEHALF_OF.set("many")
+        for model in models[:10]:
+            made.learnt(model)
+        ON_BEHALF_OF.set("one")
+        made.learnt(models[10])
+        order = [made._next() for _ in range(9)]
+        assert not made._waiting  # two of the ten were too many
+        assert [account for account, _, _ in order] == ["many", "one", *["many"] * 7]
+        assert [model for _, model, _ in order] == [models[0], models[10], *models[1:8]]
+        for number in range(100):
+            ON_BEHALF_OF.set(str(number))
+            made.learnt(models[0])
+        assert len(made._waiting) == 64
+        await made.close()
+
+    asyncio.run(story())
+
+
+def test_slow_networks_are_measured_with_few_samples(tmp_path, path):
+    made = calibrator(tmp_path, path, Books())
+    assert [made._batches(0, 1, flops)[0] for flops in (1e9, 30e9, 4e12)] == [
+        (4, 16),
+        (2, 8),
+        (1, 4),
+    ]
