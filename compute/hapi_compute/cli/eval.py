@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from hapi_compute.cli import config_file, exit_codes, options
+from hapi_compute.cli import config_file, early, exit_codes, options
 from hapi_compute.cli.predict import add_common
 
 HELP = "measure a trained model on a labelled container"
@@ -22,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    early.check_product(args.product)
+    early.check_split(args.split)
     scan = options.scan_config(args)
     client = options.client(args)
     from hapi_compute.infer.classify import ClassifyConfig, classifier

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hapi_compute.cli import config_file, exit_codes, options
+from hapi_compute.cli import config_file, early, exit_codes, options
 from hapi_compute.cli.model_options import WEIGHTS_HELP
 
 HELP = "write the features of a whole dataset to a file"
@@ -43,8 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from hapi_compute.infer.config import check_out
+    from hapi_compute.infer.features_file import check_free
 
     check_out(args.out)
+    check_free(args.out)
+    early.check_code("model", args.model)
+    early.check_weights(args.weights)
     scan = options.scan_config(args)
     client = options.client(args)
     from hapi_compute.infer.extract import ExtractConfig, extract

@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 
-from hapi_compute.cli import exit_codes, options
+from hapi_compute.cli import exit_codes, messages, options
 from swift_hapi.protocol.errors import HapiError
 
 #: command -> (module, one-line help)
@@ -79,9 +79,8 @@ def _add_verbose(parser: argparse.ArgumentParser) -> None:
                 _add_verbose(inner)
 
 
-def _under_flags(parser: argparse.ArgumentParser, command: str, argv: list[str]) -> None:
+def _under_flags(chosen: argparse.ArgumentParser, argv: list[str]) -> None:
     """Let the file of ``--config``, if any, speak for options that ``argv`` leaves out."""
-    chosen = parser._subparsers._group_actions[0].choices[command]
     if "--config" not in chosen._option_string_actions:
         return
     from hapi_compute.cli import config_file
@@ -95,9 +94,10 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     command = next((word for word in argv if not word.startswith("-")), None)
     parser = build_parser(command if command in COMMANDS else None)
+    own = parser._subparsers._group_actions[0].choices.get(command, parser)
     try:
         if command in COMMANDS:
-            _under_flags(parser, command, argv)
+            _under_flags(own, argv)
         args = parser.parse_args(argv)
         options.check_target(getattr(args, "json", None), "--json")
         return importlib.import_module(COMMANDS[command][0]).run(args)
@@ -111,8 +111,9 @@ def main(argv: list[str] | None = None) -> int:
     except (HapiError, OSError, ValueError) as error:
         if {"-v", "--verbose"} & set(argv):
             traceback.print_exc()
-        print(f"hapi {command}: {error}", file=sys.stderr)
-        return exit_codes.USAGE if isinstance(error, ValueError) else exit_codes.FAILED
+        print(f"hapi {command}: {messages.explained(error, own)}", file=sys.stderr)
+        usage = isinstance(error, (ValueError, *messages.NOT_THERE))
+        return exit_codes.USAGE if usage else exit_codes.FAILED
 
 
 if __name__ == "__main__":

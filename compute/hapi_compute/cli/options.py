@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from hapi_compute.cli import early
+
 
 def add_auth(parser: argparse.ArgumentParser) -> None:
     """``--auth-url --user --key``, with ``ST_AUTH ST_USER ST_KEY`` behind them, or ``--os-cloud``,
@@ -119,6 +121,7 @@ def scan_config(args: argparse.Namespace):
     """
     from hapi_compute.infer.config import ScanConfig
 
+    early.check_labels(args.labels)
     values = {field: getattr(args, field) for field in ScanConfig.__dataclass_fields__}
     return ScanConfig(**values | {"dataset": swift_url(args.dataset)})
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
-from pathlib import Path
+from contextlib import contextmanager
 
-from hapi_compute.cli import config_file, exit_codes, options
+from hapi_compute.cli import config_file, early, exit_codes, options
 
 HELP = "label everything in a container with a trained model"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "One line for each sample, in listing order: object, key, the most likely class, its "
-        "score, and the classes that come next."
+        "One line for each sample, in listing order: object, key, name of the file that was "
+        "packed, the most likely class, its score, and the classes that come next."
     )
     add_common(parser)
     parser.add_argument("--top", type=int, default=5, metavar="K", help="classes on a line (5)")
@@ -50,11 +49,15 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not 1 <= args.top <= 1_000_000:
         raise ValueError(f"top={args.top}: want 1 to 1000000")
-    if args.json == "-" and args.out is None:
+    if args.json == "-" and args.out in (None, "-"):
         raise ValueError("json=-: the predictions go to stdout already; give --out")
     form = args.format or ("csv" if str(args.out).endswith(".csv") else "jsonl")
+    options.check_target(args.out, "--out")
+    early.check_product(args.product)
+    early.check_split(args.split)
     scan = options.scan_config(args)
     client = options.client(args)
+    from hapi_compute.data.names import read_names
     from hapi_compute.infer.classify import ClassifyConfig, classifier
     from hapi_compute.infer.predict import lines
 
@@ -62,9 +65,10 @@ def run(args: argparse.Namespace) -> int:
     config = ClassifyConfig(scan, args.product, args.split, args.allow_code)
     with options.Bar("shard") as bar, classifier(config, client, labelled=False) as made:
         bar.note(f"split {made.split}: {made.why}")
-        with _output(args.out) as stream:
-            for line in lines(made, form, args.top, bar):
-                stream.write(line)
+        name_of = read_names(client, made.dataset)
+        with _output(args.out) as write:
+            for line in lines(made, form, args.top, bar, name_of):
+                write(line)
                 samples += 1
     report = {
         "samples": samples,
@@ -80,25 +84,14 @@ def run(args: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
-class _output:  # noqa: N801 - used as a function
-    """stdout, or a file that appears whole or not at all."""
+@contextmanager
+def _output(path: str | None):
+    """A function that writes a line to stdout, or to a file that appears whole or not at all."""
+    if path is None or path == "-":
+        yield sys.stdout.write
+        sys.stdout.flush()
+        return
+    from hapi_compute.train.files import open_whole
 
-    def __init__(self, path: str | None):
-        self._path = path
-        self._temporary = None if path is None else Path(f"{path}.{os.getpid()}.tmp")
-
-    def __enter__(self):
-        if self._temporary is None:
-            return sys.stdout
-        self._stream = open(self._temporary, "w", encoding="utf-8", errors="surrogatepass")
-        return self._stream
-
-    def __exit__(self, kind, *_exc) -> None:
-        if self._temporary is None:
-            sys.stdout.flush()
-            return
-        self._stream.close()
-        if kind is None:
-            self._temporary.replace(self._path)
-        else:
-            self._temporary.unlink()
+    with open_whole(path) as stream:
+        yield lambda line: stream.write(line.encode("utf-8", "surrogatepass"))

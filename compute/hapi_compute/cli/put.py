@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hapi_compute.cli import exit_codes, options
+from hapi_compute.cli import early, exit_codes, options
 
 HELP = "pack labelled images into shards and upload them"
 
@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
         labels=args.labels,
         download=args.download,
     )
+    early.check_labels(args.labels)
     client = options.client(args)
     origin = client if args.source_storage_url is None else client.of_account(
         args.source_storage_url

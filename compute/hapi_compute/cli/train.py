@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 
-from hapi_compute.cli import config_file, exit_codes, options
+from hapi_compute.cli import config_file, early, exit_codes, options
 
 HELP = "fine-tune a pretrained model on images in Swift"
 
@@ -117,6 +117,11 @@ def config_of(args: argparse.Namespace):
     """
     from hapi_compute.train.config import TrainConfig
 
+    early.check_split(args.split)
+    early.check_labels(args.labels)
+    early.check_weights(args.weights)
+    early.check_code("model", args.model)
+    early.check_code("task", args.task, needed=True)
     names = [field.name for field in dataclasses.fields(TrainConfig)]
     return TrainConfig(**{name: getattr(args, name) for name in names})
 
@@ -129,6 +134,8 @@ def run(args: argparse.Namespace) -> int:
     first = os.environ.get("RANK", "0") == "0"
     try:
         with for_terminal() if first else Progress() as progress:
+            if args.out is None:
+                progress.note("the model will not be kept: there is no --out")
             report = train.run(config_of(args), options.client(args), progress)
     except OtherRankFailed:
         if first:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hapi_compute.cli import exit_codes, options
+from hapi_compute.cli import early, exit_codes, options
 
 HELP = "look at every byte of a dataset and say what is wrong with it"
 #: problems shown before only their number is told
@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
     options.check_range("jobs", args.jobs, 1, 256)
     options.check_range("num_classes", args.num_classes, 1, 1_000_000)
+    early.check_labels(args.labels)
     url = SwiftUrl.parse(options.swift_url(args.dataset))
     client = options.client(args)
     with options.Bar("object") as bar:

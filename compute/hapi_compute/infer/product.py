@@ -16,6 +16,7 @@ from hapi_compute.models import load_model, user
 from hapi_compute.train import hook
 from hapi_compute.train.hook import TrainingTask
 from hapi_compute.train.product import DESCRIPTION_NAME, HEAD, WEIGHTS_NAME
+from hapi_compute.train.split_names import find_cut
 from swift_hapi.graph.cuts import Cut
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.interpreter import Tail
@@ -31,6 +32,7 @@ class Product:
         is that of the run, so the store may have it already
     :param whole: all of it, with the cuts of ``frozen`` by the same names; None where a task has
         made ``head``, which goes on from the freeze point
+    :param module: the network as it is built, for names of its modules
     :param transform: None: samples are tensors
     """
 
@@ -42,18 +44,16 @@ class Product:
     input_shape: tuple[int, ...]
     frozen: Extractor
     whole: Extractor | None
+    module: nn.Module
     head: nn.Module | None = None
     task: TrainingTask = field(default_factory=TrainingTask)
 
     def cut(self, name: str) -> Cut:
-        """A cut of the frozen part.
+        """A cut of the frozen part, by its name or index, or a module's last one.
 
-        :raises ValueError: there is none of that name or index
+        :raises ValueError: there is none
         """
-        try:
-            return self.frozen.resolve(name)
-        except BadCut as error:
-            raise ValueError(f"split={name!r}: {error.detail}") from None
+        return find_cut(name, self.frozen, self.module, self.input_shape)
 
     def rest(self, cut: Cut | None) -> Callable[[torch.Tensor], torch.Tensor]:
         """From features at ``cut`` (None: decoded samples) to scores [n, classes]."""
@@ -110,10 +110,10 @@ def load(run: str, allow_code: bool = False) -> Product:
         parts = _with_head(found, weights) if found.own_head else _usual(found, weights)
     except BadCut as error:
         raise DatasetError(f"{found.path}: freeze_at: {error.detail}") from None
-    frozen, whole, head = parts
+    frozen, whole, module, head = parts
     return Product(
         str(run), found.model, found.classes, found.num_classes, found.transform,
-        found.input_shape, frozen, whole, head, hook.load(found.task, 0.0),
+        found.input_shape, frozen, whole, module, head, hook.load(found.task, 0.0),
     )  # fmt: skip
 
 
@@ -140,14 +140,14 @@ def _describe(path: Path) -> _Description:
         raise DatasetError(f"{path}: is no description of a model: {error!r}") from None
 
 
-_Parts = tuple[Extractor, Extractor | None, nn.Module | None]
+_Parts = tuple[Extractor, Extractor | None, nn.Module, nn.Module | None]
 
 
 def _usual(found: _Description, weights: Path) -> _Parts:
     """The state dict is that of the architecture."""
     module = load_model(found.model, str(weights), found.num_classes).module
     frozen = make_extractor(module, found.freeze_at, found.input_shape)
-    return frozen, make_extractor(module, None, found.input_shape), None
+    return frozen, make_extractor(module, None, found.input_shape), module, None
 
 
 def _with_head(found: _Description, weights: Path) -> _Parts:
@@ -168,7 +168,7 @@ def _with_head(found: _Description, weights: Path) -> _Parts:
     task = hook.load(found.task, 0.0)
     head = task.head(rest, torch.zeros(frozen.cuts[-1].shape), found.num_classes)
     _fill(head, trained, weights, strict=True)
-    return frozen, None, head.eval()
+    return frozen, None, module, head.eval()
 
 
 def _fill(

@@ -56,12 +56,15 @@ class Saver:
         """
         content = self._world.on_first(self._content)
         if content is None:
+            if self._config.resume:
+                progress.note(f"{self._out} holds no checkpoint yet: this is the run's beginning")
             return RunState()
         path = self._out / checkpoint.NAME
         state = checkpoint.load(
             content, path, self._identity, self._model, self._optimizer, self._scaler
         )
-        progress.note(f"resumed after step {state.step}, in epoch {state.epoch + 1}")
+        if state.epoch < self._config.epochs:
+            progress.note(f"resumed after step {state.step}, in epoch {state.epoch + 1}")
         return state
 
     def _content(self) -> bytes | None:

@@ -17,10 +17,11 @@ from hapi_compute.store.names import SwiftUrl
 from hapi_compute.train import hook
 from hapi_compute.train.augment import augmented
 from hapi_compute.train.balance import class_weights
-from hapi_compute.train.config import TrainConfig, training_transform
+from hapi_compute.train.config import AUTO, RAW, TrainConfig, training_transform
 from hapi_compute.train.distributed import World
 from hapi_compute.train.hook import TrainingTask
 from hapi_compute.train.precision import resolve
+from hapi_compute.train.split_names import find_cut
 from hapi_compute.train.threads import beside_a_store
 from swift_hapi.graph.extractor import Extractor
 from swift_hapi.graph.split import build_transfer
@@ -90,6 +91,9 @@ def prepare(config: TrainConfig, store: SwiftClient, world: World | None = None)
             )
         except BadCut as error:
             raise ValueError(f"freeze_at={config.freeze_at!r}: {error.detail}") from None
+        if config.split not in (AUTO, RAW):
+            cut = find_cut(config.split, extractor, loaded.module, input_shape)
+            config = replace(config, split=cut.name)
         weights = world.on_first(lambda: class_weights(config, whole, store, num_classes))
         task = hook.load(config.task, config.label_smoothing)
         trainable = _head(task, trainable, extractor, num_classes, config.seed)

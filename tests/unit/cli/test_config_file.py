@@ -79,7 +79,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys, text, why):
 
 def test_a_file_that_is_not_there(tmp_path, capsys):
     path = tmp_path / "none.yaml"
-    assert main(["train", "swift://c/p", *NAMES, "--config", str(path)]) == 1
+    assert main(["train", "swift://c/p", *NAMES, "--config", str(path)]) == 2
     assert "none.yaml" in capsys.readouterr().err
 
 

@@ -53,3 +53,24 @@ def test_no_command_is_a_usage_error(capsys):
         main(["-v"])
     assert left.value.code == exit_codes.USAGE
     assert "COMMAND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_looks_first_whether_its_report_has_a_place(command, capsys, monkeypatch):
+    monkeypatch.setattr(
+        f"{COMMANDS[command][0]}.run", lambda args: pytest.fail("the command was run")
+    )
+    assert main([command, *NEEDED.get(command, []), "--json", "/proc/x"]) == exit_codes.USAGE
+    assert f"hapi {command}: --json: '/proc/x' cannot be written" in capsys.readouterr().err
+
+
+def test_other_files_are_looked_at_first_too(capsys):
+    train = NEEDED["train"][1:]
+    for argv in (
+        ["predict", *NEEDED["predict"], "-o", "/proc/x"],
+        ["export", "m", "--weights", "w", "--freeze-at", "f", "-o", "/proc/x"],
+        ["extract", "c/p", "--model", "m", "--cut", "k", "--out", "/proc/x.npy"],
+        ["plan", "swift://c/p", *train, "--plot", "/proc/x.png"],
+    ):
+        assert main(argv) == exit_codes.USAGE
+        assert "cannot be written" in capsys.readouterr().err
