@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 
 from swift_hapi.engine.buffers import Scratch
+from swift_hapi.engine.decoding import Slot, decode_some
 from swift_hapi.engine.device import AllocationFailed, Device
 from swift_hapi.engine.job import Job
 from swift_hapi.engine.network import Stint
@@ -24,8 +24,7 @@ from swift_hapi.engine.workers import Workers, call
 from swift_hapi.graph.failures import Abandoned, is_allocation_failure
 from swift_hapi.graph.memory import HeadMemory
 from swift_hapi.graph.program import Before
-from swift_hapi.protocol.errors import HapiError, ModelInvalid, UndecodableSample
-from swift_hapi.samples.decode import decode_sample
+from swift_hapi.protocol.errors import HapiError, ModelInvalid
 
 #: takes a batch, and what it is to call before every node
 Head = Callable[[torch.Tensor, Before], torch.Tensor]
@@ -33,17 +32,6 @@ Head = Callable[[torch.Tensor, Before], torch.Tensor]
 _IMAGE = 3
 #: what a network raises that runs on meta tensors, but not on these samples
 _MODEL_FAULTS = (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError)
-
-
-@dataclass
-class Slot:
-    """One sample of a micro-batch: its request and its place there."""
-
-    job: Job
-    position: int
-    fault: HapiError | None = None
-    seconds: float = 0.0
-    cpu: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -90,41 +78,6 @@ def batch_array(
     channels, height, width = shape
     with scratch.array((size, height, width, channels), dtype) as batch:
         yield batch.transpose(0, 3, 1, 2)
-
-
-def _decode(row: np.ndarray, slot: Slot) -> None:
-    work = slot.job.work
-    sample = work.samples[slot.position]
-    array = decode_sample(sample, work.spec, work.limits, work.pixels)
-    reason = None
-    if array.shape != row.shape or array.dtype != row.dtype:
-        reason = f"{array.dtype}{list(array.shape)} where {row.dtype}{list(row.shape)} is due"
-    elif work.ids_below is not None and not 0 <= array.min() <= array.max() < work.ids_below:
-        reason = f"holds an id that is none of 0 to {work.ids_below - 1}"
-    if reason is not None:
-        raise UndecodableSample(
-            f"sample {sample.index} ({sample.key}): {reason}",
-            sample=sample.index,
-            key=sample.key,
-            reason=reason,
-        )
-    row[...] = array
-
-
-def _decode_some(turns: Iterator[int], batch: np.ndarray, slots: Sequence[Slot]) -> None:
-    """Decode samples until none is left; runs in several threads at once, which share
-    ``turns``."""
-    for at in turns:
-        slot = slots[at]
-        if slot.job.over:
-            continue
-        began, cpu = time.perf_counter(), time.thread_time()
-        try:
-            _decode(batch[at], slot)
-        except HapiError as fault:
-            slot.fault = fault
-        slot.seconds = time.perf_counter() - began
-        slot.cpu = time.thread_time() - cpu
 
 
 def _runs(slots: Sequence[Slot]) -> Iterator[tuple[Job, int, int, int]]:
@@ -232,9 +185,9 @@ async def run_batch(
 
 async def _run(workers, device, batch, slots, head, before, padded, memory, manners) -> Cost:
     turns = iter(range(len(slots)))
-    threads = min(workers.decoders, len(slots))
+    threads, admit = min(workers.decoders, len(slots)), workers.pixels.taken
     decoding = [
-        asyncio.ensure_future(call(workers.decode, _decode_some, turns, batch, slots))
+        asyncio.ensure_future(call(workers.decode, decode_some, turns, batch, slots, admit))
         for _ in range(threads)
     ]
     try:

@@ -18,12 +18,16 @@ import torch
 
 from swift_hapi.engine.network import Network
 from swift_hapi.engine.turns import Turns
+from swift_hapi.samples.room import Room
 
 T = TypeVar("T")
 _IO_THREADS = 4
 #: By how much decoding yields to the network: one slow member holds up torch's whole team, and two
 #: that take turns on one core wash each other's data out of its cache.
 _DECODE_NICE = 10
+#: For each decoding thread: a picture of 16 million pixels. What takes more than all threads have
+#: is decoded alone.
+DECODE_BYTES = 128 << 20
 
 
 async def call(executor: Executor, function: Callable[..., T], *args) -> T:
@@ -62,6 +66,8 @@ class Workers:
         self.infer = Network(ThreadPoolExecutor(1, "infer", initializer=limit))
         self.load = Turns(ThreadPoolExecutor(1, "load", initializer=limit))
         self.decode = ThreadPoolExecutor(decoders, "decode", initializer=_yield_to_others)
+        #: what decoding threads share
+        self.pixels = Room(decoders * DECODE_BYTES)
         self.io = ThreadPoolExecutor(_IO_THREADS, "io")
 
     def shutdown(self) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from swift_hapi.engine import decoding
 from swift_hapi.engine.buffers import Scratch
 from swift_hapi.engine.compute import AllocationFailed, Slot, batch_array, run_batch
 from swift_hapi.engine.device import Device
@@ -20,8 +21,10 @@ from swift_hapi.graph.failures import is_allocation_failure
 from swift_hapi.graph.program import Program
 from swift_hapi.protocol.errors import HapiError, ModelInvalid, UndecodableSample
 from swift_hapi.protocol.limits import Limits
+from swift_hapi.protocol.transform import parse_transform
+from swift_hapi.samples.room import Room
 from swift_hapi.samples.shard import RawSample
-from tests.unit.engine.conftest import npy
+from tests.unit.engine.conftest import jpeg, npy
 
 SHAPE = (1, 4, 4)
 FLOAT = np.dtype(np.float32)
@@ -93,6 +96,75 @@ def test_a_bad_sample_concerns_its_own_request_only(workers):
     assert [(fault.index, fault.key) for fault in lenient.errors] == [(0, "c0")]
     # What failed was not run.
     assert spent.batches == [4]
+
+
+def test_a_defect_that_one_sample_sets_free_concerns_its_own_request_only(
+    workers, monkeypatch, caplog
+):
+    real = decoding.decode_sample
+
+    def defective(sample, *args):
+        if sample.key in ("a1", "c0"):
+            raise OverflowError("0x7f00: not for users")
+        return real(sample, *args)
+
+    monkeypatch.setattr(decoding, "decode_sample", defective)
+    monkeypatch.setattr(decoding, "_told", set())
+
+    async def story():
+        bad, good, lenient = job("a", [1, 2]), job("b", [5, 6]), job("c", [7, 8], report=True)
+        await run(workers, [*slots(bad), *slots(good), *slots(lenient)])
+        good.finish()
+        lenient.finish()
+        with pytest.raises(UndecodableSample) as caught:
+            await bad.result()
+        return caught.value, await good.result(), await lenient.result()
+
+    error, good, lenient = asyncio.run(story())
+    assert error.detail == "sample 1 (a1): decoding fails: OverflowError"
+    assert good.features.ravel().tolist() == [5, 6]
+    assert lenient.features.ravel().tolist() == [8]
+    assert [fault.reason for fault in lenient.errors] == ["decoding fails: OverflowError"]
+    # With its traceback, and once.
+    (record,) = caplog.records
+    assert record.exc_info[0] is OverflowError and record.levelname == "ERROR"
+
+
+def test_decoding_for_want_of_memory_is_no_fault_of_the_sample(workers, monkeypatch):
+    def poor(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(decoding, "decode_sample", poor)
+
+    async def story():
+        head = asyncio.ensure_future(done(means))
+        await run_batch(workers, Device("cpu"), Scratch(), slots(job("a", [1])), head, None)
+
+    with pytest.raises(AllocationFailed):
+        asyncio.run(story())
+
+
+def test_pictures_wait_until_there_is_memory_for_their_pixels(workers):
+    """And those that need none, or less, go on."""
+    workers.pixels = Room(1000)
+    sample = RawSample(0, "k", 0, "image", memoryview(jpeg(1, 90, 80)))
+    spec = parse_transform("crop=64")
+    work = Work([sample], spec, Limits(), (3, 64, 64), FLOAT, (1,), FLOAT, False)
+
+    async def story():
+        large, other = Job("a", "AUTH_x", work, Spent()), job("b", [5])
+        with workers.pixels.taken(1):
+            running = asyncio.create_task(run(workers, slots(large)))
+            while not workers.pixels._turn.locked():
+                assert not running.done()
+                await asyncio.sleep(0)
+            await run(workers, slots(other))
+            assert not running.done()
+        await running
+        large.finish()
+        return (await large.result()).features
+
+    assert asyncio.run(asyncio.wait_for(story(), 60)).shape == (1, 1)
 
 
 def test_faults_are_told_in_order(workers):
