@@ -26,6 +26,7 @@ _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SIZE = re.compile(r"(\d{1,15})\s*(KiB|MiB|GiB|)")
 _SECONDS = re.compile(r"\d{1,7}(\.\d{1,6})?")
 _MODE = re.compile(r"0?[0-7]{3}")
+_MAX_GROUP = (1 << 32) - 2  #: the next one means "leave it as it is" to chown(2)
 _GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|")
 
 
@@ -123,6 +124,8 @@ def _mode(text: str) -> int:
 def _group(text: str) -> str:
     if not _GROUP.fullmatch(text):
         raise ValueError("want the name or number of a group, or nothing")
+    if text.isdigit() and int(text) > _MAX_GROUP:
+        raise ValueError(f"want a group's number of {_MAX_GROUP} at most")
     return text
 
 

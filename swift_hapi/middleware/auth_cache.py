@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
-class ExpiringCache:
+class ExpiringCache(Generic[T]):
     """Least recently used entries go first; none lives longer than ``lifetime``.
 
     For one worker process and its greenthreads: nothing here switches, so nothing is locked.
@@ -21,12 +24,12 @@ class ExpiringCache:
         self._size = size
         self._lifetime = lifetime
         self._clock = clock
-        self._entries: OrderedDict[Hashable, tuple[float, str]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: Hashable) -> str | None:
+    def get(self, key: Hashable) -> T | None:
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -37,7 +40,7 @@ class ExpiringCache:
         self._entries.move_to_end(key)
         return value
 
-    def put(self, key: Hashable, value: str) -> None:
+    def put(self, key: Hashable, value: T) -> None:
         if self._lifetime <= 0:
             return
         self._entries[key] = (self._clock() + self._lifetime, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from dataclasses import dataclass, fields
 
 from swift.common.utils import (
@@ -53,7 +54,7 @@ def _socket_path(value: str) -> str:
 
 def _container(value: str) -> str:
     name = value.strip()
-    if not name or "/" in name or len(name.encode()) > 256:
+    if not name or re.search(r"[/\x00-\x1f\x7f]", name) or len(name.encode()) > 256:
         raise ValueError(f"{value!r} is not a container name")
     return name
 

@@ -132,15 +132,19 @@ class EngineClient:
         self._connect_timeout = connect_timeout
         self._admission_timeout = admission_timeout
 
-    def head(self, path: str, headers: dict[str, str], watch: ClientWatch) -> EngineAnswer:
+    def head(
+        self, path: str, headers: dict[str, str], watch: ClientWatch, *, deadline: float
+    ) -> EngineAnswer:
         """Ask without a body.
 
+        :param deadline: on the clock of :func:`time.monotonic`
         :raises EngineUnavailable: no engine, no answer in time, or no HTTP
+        :raises DeadlineExceeded: no answer by ``deadline`` (plus grace), before that time
         :raises ClientGone: see :class:`ClientWatch`
         """
         with self._connection(watch) as connection:
             self._send_head(connection, "HEAD", path, headers)
-            with self._answering(ADMISSION_GRACE):
+            with self._answering(deadline):
                 response = connection.getresponse()
             return EngineAnswer(connection, response)
 
@@ -170,7 +174,7 @@ class EngineClient:
         with self._connection(watch) as connection:
             complete = {**headers, "Content-Length": str(length), "Expect": "100-continue"}
             self._send_head(connection, method, path, complete)
-            with self._answering(ADMISSION_GRACE):
+            with self._answering(deadline):
                 response = connection.getexpect()
             if response.status != _CONTINUE:
                 return EngineAnswer(connection, response)
@@ -179,8 +183,10 @@ class EngineClient:
                 response = connection.getresponse()
             return EngineAnswer(connection, response)
 
-    def _answering(self, grace: float) -> Timeout:
-        seconds = self._admission_timeout + grace
+    def _answering(self, deadline: float) -> Timeout:
+        seconds = self._admission_timeout + ADMISSION_GRACE
+        if time.monotonic() + seconds > deadline + GRACE:
+            return _until(deadline)
         return Timeout(seconds, unavailable("the engine does not answer"))
 
     @contextmanager

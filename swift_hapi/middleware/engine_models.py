@@ -46,9 +46,11 @@ class EngineModels:
     def about(self, reference: str) -> KnownModel | None:
         """What the engine holds under 64 hex digits or an operator's name; None when nothing.
 
-        :raises EngineUnavailable: it does not say
+        :raises EngineUnavailable, DeadlineExceeded: it does not say
         """
-        answer = self._engine.head(f"/v1/models/{reference}", self._headers, self._watch)
+        answer = self._engine.head(
+            f"/v1/models/{reference}", self._headers, self._watch, deadline=self._deadline
+        )
         answer.close()
         if answer.status == 404:
             return None

@@ -4,7 +4,11 @@ A digest is no secret and no permission: whoever asks for an extractor that lies
 able to read it there now, and what he can read there must be that extractor. The engine tells
 the md5 of the file it holds under a digest; equal to the ETag of the plain object that the
 requester reads, the bytes are the same and nothing moves. Otherwise the object's bytes go to the
-engine, which takes them only if they have the digest.
+engine, which takes them only if they have the digest. What it refuses is not brought again for a
+while, unless the object changes.
+
+That a token may read a digest's object is remembered for a while. A name's object is looked at by
+each request: it may have been replaced.
 """
 
 from __future__ import annotations
@@ -28,12 +32,15 @@ from swift_hapi.protocol.digest import model_hex
 from swift_hapi.protocol.errors import (
     ModelForbidden,
     ModelInvalid,
+    ModelMismatch,
     ModelNotFound,
     ModelUnavailable,
 )
 
 #: Seconds for which the digest of an object under a name is kept, beside the object's ETag.
 NAME_LIFETIME = 86400.0
+#: Seconds for which it is kept that the engine refuses an object's bytes, beside their ETag.
+REFUSED_LIFETIME = 300.0
 _LARGE_OBJECTS = {
     "X-Static-Large-Object": "a static large object",
     "X-Object-Manifest": "a dynamic large object",
@@ -52,10 +59,16 @@ class ModelResolver:
         self._max_bytes = config.max_model_bytes
         self._allowed = ExpiringCache(config.auth_cache_size, config.auth_cache_time)
         self._digests = ExpiringCache(config.auth_cache_size, NAME_LIFETIME)
+        self._refused = ExpiringCache(config.auth_cache_size, REFUSED_LIFETIME)
         self._uploads: dict[str, tuple[Semaphore, int]] = {}
 
     def remembered(self, path: ModelPath, identity: Identity) -> str | None:
-        """The digest, where :meth:`resolve` has found it out a moment ago."""
+        """The digest, where :meth:`resolve` has found it out a moment ago.
+
+        Not for names, which may be given to other bytes at any time.
+        """
+        if path.hex is None:
+            return None
         found = self._allowed.get(path.reference) if path.may_be_operators else None
         key = _key(path, identity)
         return found or (self._allowed.get(key) if key else None)
@@ -90,7 +103,8 @@ class ModelResolver:
         engine = EngineModels(self._engine, trans_id, identity.account, watch, deadline)
         known = engine.about(path.hex or path.reference) if path.may_be_operators else None
         if known and known.operators:
-            self._allowed.put(path.reference, known.digest)
+            if path.hex:
+                self._allowed.put(path.reference, known.digest)
             return known.digest
         if identity.kind != USER and (path.account, path.container) != object_container:
             # An account's key signs for every container of the account, but whoever made the
@@ -106,12 +120,19 @@ class ModelResolver:
             with self._one_upload(path.quoted) as waited:
                 if waited:  # meanwhile another request may have brought it
                     digest = self._held(engine, path, etag)
+                if digest is None:
+                    self._raise_if_refused(path, etag)
                 digest = digest or self._upload(engine, env, path)
         key = _key(path, identity)
-        if key:
+        if key and path.hex:
             self._allowed.put(key, digest)
         return digest
 
+    def _raise_if_refused(self, path: ModelPath, etag: str) -> None:
+        """:raises ModelMismatch, ModelInvalid: the engine has refused these bytes lately"""
+        error = self._refused.get((path.quoted, etag))
+        if error is not None:
+            raise type(error)(error.detail, **error.members)
 
     def _held(
         self, engine: EngineModels, path: ModelPath, etag: str, known: KnownModel | None = None
@@ -134,6 +155,9 @@ class ModelResolver:
         source = self._open("GET", env, path)
         try:
             digest = engine.put(path.hex, source.length, source.chunks())
+        except (ModelInvalid, ModelMismatch) as error:
+            self._refused.put((path.quoted, source.etag), error.with_traceback(None))
+            raise
         finally:
             source.close()
         if path.hex is None and source.etag:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -26,11 +27,13 @@ from swift_hapi.protocol import headers as names
 from swift_hapi.protocol.errors import (
     TYPE_PREFIX,
     AnonymousRefused,
+    BadHeader,
     DeadlineExceeded,
     HapiError,
 )
 
 _FEATURES = "/v1/features"
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class HapiRequest:
@@ -108,6 +111,8 @@ class HapiRequest:
     def _parse(self) -> ModelPath:
         refuse_odd_queries(self._env)
         self.features = names.FeatureRequest.from_headers(self._header)
+        if _CONTROLS.search(self._header("If-None-Match") or ""):
+            raise BadHeader("If-None-Match: has control characters, or goes over several lines")
         wanted = names.parse_deadline(self._header(names.DEADLINE), self._config.deadline)
         self._deadline = self._began + wanted
         return ModelPath.of_request(
@@ -160,7 +165,7 @@ class HapiRequest:
     def _ask(self, watch: ClientWatch) -> EngineAnswer:
         headers = self._engine_headers()
         if self._is_head:
-            return self._engine.head(_FEATURES, headers, watch)
+            return self._engine.head(_FEATURES, headers, watch, deadline=self._deadline)
         return self._engine.send(
             "POST",
             _FEATURES,

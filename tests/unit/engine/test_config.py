@@ -62,6 +62,8 @@ def test_values(text, option, value):
         "socket_mode = 0888",
         "socket_mode = rw",
         "socket_group = a b",
+        "socket_group = 4294967295",
+        "socket_group = 111111111111111111111111111111",
         "max_cache_bytes = 5 GB",
         "max_cache_bytes = -1",
         "memory_budget = 0",

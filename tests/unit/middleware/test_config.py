@@ -60,6 +60,8 @@ def test_values():
         ("engine", "unix:/" + "x" * 107),
         ("model_container", "a/b"),
         ("model_container", " "),
+        ("model_container", "a\0b"),
+        ("model_container", "a\nb"),
         ("allow_anonymous", "ture"),
         ("auth_cache_time", "61"),
         ("auth_cache_time", "-1"),

@@ -6,7 +6,7 @@ import threading
 import eventlet
 import pytest
 
-from swift_hapi.protocol.errors import EngineBusy
+from swift_hapi.protocol.errors import EngineBusy, ModelInvalid, ModelMismatch
 from tests.unit.middleware.support import (
     FEATURES,
     MODEL,
@@ -74,8 +74,9 @@ def test_operators_models_are_open_to_all(house):
             assert house.ask(headers={"X-Hapi-Model": reference})[0] == 200
     assert reads(house) == reads(house, NAMED) == []
     assert house.engine.requests[-1].headers["x-hapi-model"] == MODEL
-    # Remembered: one question for each.
-    assert len([path for path in house.engine.paths() if path.startswith("HEAD")]) == 2
+    # The digest is remembered; whose name it is the operator may change.
+    asked = [path for path in house.engine.paths() if path.startswith("HEAD")]
+    assert asked == [f"HEAD /v1/models/{MODEL_HEX}", *["HEAD /v1/models/net"] * 2]
 
 
 def test_a_name_in_a_named_container_is_never_the_operators(house):
@@ -185,6 +186,49 @@ def test_a_name_follows_its_object_and_travels_only_when_it_changed(make_house):
     assert house.ask(headers={"X-Hapi-Model": "net"})[0] == 200
     assert house.engine.requests[-1].headers["x-hapi-model"] == digest
     assert uploads(house) == ["POST /v1/models"] * 2
+
+
+def test_a_name_is_looked_at_by_each_request(house):
+    named = {"X-Hapi-Model": "net", "X-Auth-Token": "AUTH_tk"}
+    for body in (MODEL_BYTES, b"other", MODEL_BYTES):
+        house.swift.objects[NAMED] = Stored(body)
+        assert house.ask(headers=named)[0] == 200
+        digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+        assert house.engine.requests[-1].headers["x-hapi-model"] == digest
+    assert len(uploads(house)) == 2  # the first one's digest is known still
+    house.swift.objects[NAMED] = Stored(b"", "403 Forbidden")
+    assert house.problem(headers=named)[:2] == (403, "model-forbidden")
+    del house.swift.objects[NAMED]
+    assert house.problem(headers=named)[:2] == (404, "model-not-found")
+    house.engine.known["net"] = (MODEL, MODEL_MD5, "operator")
+    assert house.ask(headers=named)[0] == 200
+    del house.engine.known["net"]
+    assert house.problem(headers=named)[:2] == (404, "model-not-found")
+
+
+@pytest.mark.parametrize("error", [ModelInvalid, ModelMismatch])
+@pytest.mark.parametrize("reference", [MODEL, "net"])
+def test_what_is_refused_travels_once(house, error, reference):
+    path = NAMED if reference == "net" else MODEL_PATH
+    house.engine.known.clear()
+    house.engine.on_upload = lambda peer: (peer.read_body(), peer.problem(error("no", why=3)))
+    house.swift.objects[path] = Stored(b"garbage")
+    asking = [
+        eventlet.spawn(
+            house.problem, headers={"X-Hapi-Model": reference, "X-Auth-Token": f"AUTH_tk{i}"}
+        )
+        for i in range(4)
+    ]
+    for thread in asking:
+        status, name, document = thread.wait()
+        assert (status, name, document["detail"]) == (error.status, error.name, "no")
+        assert document["why"] == 3
+    assert len(uploads(house)) == 1
+    # Other bytes have another chance.
+    house.engine.on_upload = house.engine.upload
+    house.swift.objects[path] = Stored(MODEL_BYTES)
+    assert house.ask(headers={"X-Hapi-Model": reference})[0] == 200
+    assert house.swift.open == 0
 
 
 def test_requests_that_need_one_model_at_once_bring_it_once(house):

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import socket
+import threading
 import time
 
 import eventlet
@@ -479,3 +480,37 @@ def test_one_line_is_logged_and_no_secret(house):
         assert part in line
     assert HEADERS["X-Auth-Token"] not in line
     assert house.logger.counted == ["hapi.GET.200", "hapi.GET.200.timing", "hapi.bytes+8000"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("where", ["on_model", "on_features"])
+def test_an_engine_that_does_not_answer_meets_the_deadline(house, monkeypatch, method, where):
+    monkeypatch.setattr("swift_hapi.middleware.engine_client.GRACE", 0.1)
+    left = threading.Event()
+
+    def hang(peer):
+        left.wait(30)
+
+    setattr(house.engine, where, hang)
+    try:
+        status, _, _ = house.ask(method=method, headers={"X-Hapi-Deadline": "0.2"})
+    finally:
+        left.set()
+    assert status == 504
+    assert house.swift.open == 0
+
+
+@pytest.mark.parametrize("value", ['"a\r\n b"', '"\x01"', '"\x7f"', "a\0"])
+def test_an_odd_if_none_match_is_named(house, value):
+    status, name, document = house.problem(headers={"If-None-Match": value})
+    assert (status, name) == (400, "bad-header")
+    assert "If-None-Match" in document["detail"]
+
+
+@pytest.mark.parametrize("value", ['"a", W/"b"', '"a",\t*', '"\xe4"'])
+def test_usual_tags_go_on_to_the_engine(house, value):
+    assert house.ask(headers={"If-None-Match": value})[0] == 200
+    assert house.engine.requests[-1].headers["if-none-match"].encode("latin-1") in (
+        value.encode("latin-1"),
+        value.encode(),
+    )
