@@ -57,7 +57,14 @@ def run(args: argparse.Namespace) -> int:
         scan, args.model, args.cut, args.out, args.weights, args.transform, args.restart
     )
     with options.Bar("shard") as bar:
-        report = extract(config, client, bar, bar.note)
+        try:
+            report = extract(config, client, bar, bar.note)
+        except KeyboardInterrupt:
+            if bar.done:
+                bar.note(
+                    f"{bar.done} of {bar.total} shards are kept; the same command goes on there"
+                )
+            raise
     fallen = f", {report.fallbacks} shards read raw" if report.fallbacks else ""
     print(
         f"{report.out}: {' x '.join(map(str, report.shape))}, {report.model} at {report.cut}, "

@@ -37,9 +37,10 @@ def client(args: argparse.Namespace):
 
     :raises ValueError: an option is missing
     """
+    from hapi_compute.cli.waiting import retrier
     from hapi_compute.store.client import SwiftClient
 
-    return SwiftClient(login(args))
+    return SwiftClient(login(args), retrier=retrier())
 
 
 def login(args: argparse.Namespace):
@@ -70,7 +71,12 @@ def login(args: argparse.Namespace):
 
 
 def swift_url(text: str) -> str:
-    """``container/prefix`` with or without ``swift://``, as ``swift://container/prefix``."""
+    """``container/prefix`` with or without ``swift://``, as ``swift://container/prefix``.
+
+    :raises ValueError: another scheme
+    """
+    if re.match("(?!swift:)[a-z]+://", text):
+        raise ValueError(f"{text!r}: want swift://container/prefix")
     return text if text.startswith("swift://") else f"swift://{text}"
 
 
@@ -177,6 +183,7 @@ class Bar:
         self._unit = unit
         self._bar = None
         self._last = time.monotonic()
+        self.done, self.total = 0, None  #: as told last
 
     def __enter__(self) -> Bar:
         if sys.stderr.isatty():
@@ -190,6 +197,7 @@ class Bar:
             self._bar.close()
 
     def __call__(self, done: int, total: int | None) -> None:
+        self.done, self.total = done, total
         if self._bar is not None:
             self._bar.total = total
             self._bar.update(done - self._bar.n)

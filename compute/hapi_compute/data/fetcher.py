@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 
 from hapi_compute.data.shards import Job, Reader, ShardSamples
 
-#: seconds to wait for a worker at close; one in the middle of a request is left to itself
+#: seconds to wait for the workers at close; one in the middle of a request is left to itself
 _JOIN = 2.0
 
 
@@ -68,18 +69,23 @@ class Fetcher:
     def __enter__(self) -> Fetcher:
         return self
 
-    def __exit__(self, *_exc) -> None:
-        self.close()
+    def __exit__(self, kind, *_exc) -> None:
+        # Whoever interrupts does not want to wait.
+        self.close(_JOIN if kind is None or issubclass(kind, Exception) else 0.0)
 
-    def close(self) -> None:
-        """Stop; what is under way is dropped, pauses before retries end at once."""
+    def close(self, patience: float = _JOIN) -> None:
+        """Stop; what is under way is dropped, pauses before retries end at once.
+
+        :param patience: seconds to wait for what is under way, in all
+        """
         self._stop.set()
         for future, _ in self._ahead:
             future.cancel()
         for _ in self._threads:
             self._work.put(None)
+        deadline = time.monotonic() + patience
         for thread in self._threads:
-            thread.join(_JOIN)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _top_up(self) -> None:
         while self._next_job is not None and not self._stop.is_set():

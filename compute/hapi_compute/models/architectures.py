@@ -15,6 +15,7 @@ from torch import nn
 from torchvision import models
 
 from hapi_compute.models import user
+from hapi_compute.models.hub import cache_only_if_out_of_reach
 
 TORCHVISION, TIMM, FILE = "torchvision", "timm", "file"
 _PREFIX = "timm/"
@@ -143,13 +144,14 @@ def build_pretrained(
 def _timm_pretrained(architecture: Architecture) -> nn.Module:
     if not timm().models.is_model_pretrained(architecture.name):
         raise ValueError(f"timm has no weights for {architecture}")
-    try:
-        return timm().create_model(architecture.name, pretrained=True)
-    except OSError as error:
-        raise OSError(
-            f"weights of {architecture} are not in the cache and cannot be had "
-            f"({str(error).splitlines()[0]}); --weights also takes a file"
-        ) from None
+    with cache_only_if_out_of_reach() as reason:
+        try:
+            return timm().create_model(architecture.name, pretrained=True)
+        except OSError as error:
+            raise OSError(
+                f"weights of {architecture} are not in the cache and cannot be had "
+                f"({reason or str(error).splitlines()[0]}); --weights also takes a file"
+            ) from None
 
 
 def weights_enum(architecture: Architecture, weights: str | None = None):

@@ -136,8 +136,13 @@ class AuthV1(Authenticator):
             )  # fmt: skip
         except requests.exceptions.SSLError as error:
             raise StoreError(f"{who}: {tls_reason(error)}") from None
+        except requests.ReadTimeout:
+            raise Unreachable(f"{who}: no answer within {_TIMEOUT[1]} s") from None
         except requests.RequestException as error:
-            raise Unreachable(f"{who}: {type(error).__name__}") from None
+            raise Unreachable(
+                f"auth as {self.credentials.user}: cannot connect to "
+                f"{self.credentials.auth_url}: {cause(error)}"
+            ) from None
         if answer.status_code in (401, 403):
             raise AuthFailed(f"{who}: {answer.status_code}, user or key refused")
         if answer.status_code >= 500:
@@ -160,6 +165,18 @@ def _life(headers) -> float:
 def usable(seconds: float) -> float:
     """For how long a token that lives ``seconds`` is used."""
     return seconds - min(_MARGIN, seconds / 10)
+
+
+def cause(error: BaseException) -> str:
+    """The innermost reason: the outer ones repeat host, port and pool."""
+    seen = set()
+    while True:
+        seen.add(id(error))
+        inner = getattr(error, "reason", None) or error.__context__
+        if not isinstance(inner, BaseException) or id(inner) in seen:
+            text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            return text[0].lower() + text[1:]
+        error = inner
 
 
 def tls_reason(error: Exception) -> str:

@@ -16,7 +16,7 @@ import requests
 import urllib3
 
 from hapi_compute.store.answer import Answer, check_length
-from hapi_compute.store.auth import tls_reason
+from hapi_compute.store.auth import cause, tls_reason
 from hapi_compute.store.counters import Counters
 from hapi_compute.store.errors import StoreError, Unreachable
 from hapi_compute.store.occupancy import NETWORK, STORAGE, Occupancy
@@ -96,7 +96,7 @@ class Transport:
             raise StoreError(f"{what}: {tls_reason(error)}") from None
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             self._counters.add(requests=1)
-            raise Unreachable(f"{what}: {_cause(error)}") from None
+            raise Unreachable(f"{what} at {urlsplit(url).netloc}: {cause(error)}") from None
         self._counters.add(
             requests=1, bytes_received=len(answer.body), bytes_sent=len(body or b"")
         )
@@ -111,13 +111,3 @@ def _read(response: requests.Response, what: str) -> bytes:
         raise StoreError(f"{what}: body of {length} bytes is more than {MAX_BODY}", status=413)
     return response.raw.read(decode_content=False)
 
-
-def _cause(error: BaseException) -> str:
-    """The innermost reason: the outer ones repeat host, port and pool."""
-    seen = set()
-    while True:
-        seen.add(id(error))
-        inner = getattr(error, "reason", None) or error.__context__
-        if not isinstance(inner, BaseException) or id(inner) in seen:
-            return str(error) or type(error).__name__
-        error = inner

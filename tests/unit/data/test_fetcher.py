@@ -145,3 +145,24 @@ def test_close_wakes_pauses_between_retries():
 def test_nothing_to_fetch():
     with Fetcher([], Gate()) as fetcher:
         assert names(fetcher) == []
+
+
+@pytest.mark.parametrize(("kind", "most"), [(KeyboardInterrupt, 0.0), (ValueError, 2.0)])
+def test_requests_under_way_are_waited_for_together_and_not_by_an_interrupt(
+    kind, most, monkeypatch
+):
+    reader, waits = Gate(open_from_start=False), []
+    join = threading.Thread.join
+    monkeypatch.setattr(threading.Thread, "join", lambda self, timeout=None: waits.append(timeout))
+    # A clock that stands still while nothing really waits would hide a sum.
+    clock = iter(range(100))
+    monkeypatch.setattr("hapi_compute.data.fetcher.time.monotonic", lambda: float(next(clock)))
+    with pytest.raises(kind), Fetcher(jobs(4), reader, concurrency=4) as fetcher:
+        reader.wait_for(lambda: reader.running == 4)
+        raise kind
+    assert len(waits) == 4 and sum(waits) <= most
+    monkeypatch.undo()
+    for number in range(4):
+        reader.gate(f"s{number}").set()
+    for thread in fetcher._threads:
+        join(thread, 20)
