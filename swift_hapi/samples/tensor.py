@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import threading
 import tokenize
 
 import numpy as np
@@ -15,6 +16,10 @@ _MALFORMED = (
     SyntaxError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError,
     MemoryError, tokenize.TokenError,
 )  # fmt: skip
+
+#: NumPy has Python parse the header. Up to 3.11 the parser counts its depth for all threads
+#: together, and now and then two at once end in a SystemError.
+_PARSER = threading.Lock()
 
 
 def decode_tensor(data: memoryview) -> np.ndarray:
@@ -32,7 +37,8 @@ def decode_tensor(data: memoryview) -> np.ndarray:
     if read_header is None:
         raise ValueError(f"npy version {version} is not supported")
     try:
-        shape, fortran_order, dtype = read_header(stream, max_header_size=_MAX_HEADER)
+        with _PARSER:
+            shape, fortran_order, dtype = read_header(stream, max_header_size=_MAX_HEADER)
     except _MALFORMED as error:
         raise ValueError(f"npy header is malformed: {type(error).__name__}") from None
     if any(type(side) is not int for side in shape):
