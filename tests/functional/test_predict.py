@@ -97,8 +97,10 @@ def test_csv_on_stdout(cluster, trained, logits, monkeypatch, capsys):
     argv = ["predict", TEST, "--run", trained[1], "--top", "2", "--format", "csv", *THREADS]
     assert hapi(cluster, monkeypatch, *argv) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    assert list(rows[0]) == ["object", "key", "label", "score", "label_2", "score_2"]
+    assert list(rows[0]) == ["object", "key", "name", "label", "score", "label_2", "score_2"]
     assert [row["key"] for row in rows] == [key for _, key, _, _ in logits]
+    assert all(row["name"] == f"{row['key']}.jpg" for row in rows)
+    assert " " in rows[0]["name"]
 
 
 @pytest.mark.parametrize("split", ["raw", "maxpool"])

@@ -6,12 +6,16 @@ import json
 
 import pytest
 
+from hapi_compute import FeaturesOf, SwiftDataset
 from hapi_compute.cli.main import main
 from hapi_compute.data.errors import BadSource
 from hapi_compute.data.listing import pin
 from hapi_compute.data.manifest import Manifest
+from hapi_compute.data.names import read_names
 from hapi_compute.data.uploader import PutConfig, upload
+from hapi_compute.models import load_model
 from hapi_compute.store.names import SwiftUrl
+from swift_hapi.graph.split import make_extractor
 from swift_hapi.protocol.limits import Limits
 from swift_hapi.samples.shard import read_shard
 from tests.functional.training import client_of, digit_folders, put
@@ -77,19 +81,51 @@ def test_smaller_upload_leaves_strays_that_nobody_reads(store, container, digits
     url = f"swift://{container}/d"
     put(store, digits, url)
     report = put(store, digits, url, shard_samples=20)
-    assert (report.shards, report.stale) == (2, 2)
+    assert (report.shards, report.stale, report.left) == (2, 2, 2)
     dataset = pin(store, SwiftUrl.parse(url))
     assert (len(dataset.shards), dataset.samples, dataset.stray) == (2, 34, 2)
+    store.put(container, "d/other.tar", b"x", content_type="application/x-tar")
+    report = put(store, digits, url, shard_samples=20, prune=True)
+    assert (report.uploaded, report.pruned, report.stale) == (0, 2, 1)
+    assert [o.name for o in store.list(container)] == [
+        "d/hapi-dataset.json", "d/hapi-names.json", "d/other.tar", "d/shard-000000.tar",
+        "d/shard-000001.tar",
+    ]  # fmt: skip
+
+
+def test_any_name_comes_back(cluster, store, container, digits):
+    """Through tars that Swift keeps, listings, and keys that an engine sends."""
+    images = sorted(digits.rglob("*.jpg"))
+    names = ["ü 😀 %41/a b", "ü 😀 %41/a.b", "ü 😀 %41/new\nline", f"x/{'z' * 240}", "x/-dash"]
+    for image, name in zip(images, names, strict=False):
+        target = digits.parent / "named" / f"{name}.jpg"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(image.read_bytes())
+    report = put(store, digits.parent / "named", f"swift://{container}/d", shard_samples=2)
+    dataset = pin(store, SwiftUrl(container, "d"), labels="path")
+    assert dataset.classes == ("x", "ü 😀 %41")
+    name_of = read_names(store, dataset)
+    assert {name_of(key) for key in report.names} == {f"{name}.jpg" for name in names}
+    model = load_model("squeezenet1_1", "random:1").module
+    features = FeaturesOf(make_extractor(model, "features.2", (3, 64, 64)), required=True)
+    data = SwiftDataset(
+        f"swift://{container}/d", store, batch_size=5, features=features, labels="path",
+        transform="resize=64x64, mean=(0.5), std=(0.25)",
+    )  # fmt: skip
+    (batch,) = data
+    found = dict(zip(batch["key"], batch["label"].tolist(), strict=True))
+    assert found == {key: int(key.startswith("ü")) for key in report.names}
 
 
 def test_bad_files_are_named_before_anything_is_sent(store, container, digits):
     (digits / "3" / "broken.jpg").write_bytes(next(digits.rglob("*.jpg")).read_bytes()[:300])
     (digits / "4" / "notes.txt").write_bytes(b"x")
-    with pytest.raises(BadSource, match="(?s)2 files.*notes.txt.*broken.jpg"):
+    with pytest.raises(BadSource, match="(?s)1 files.*broken.jpg"):
         put(store, digits, f"swift://{container}/d")
     assert list(store.list(container)) == []
     report = put(store, digits, f"swift://{container}/d", skip_bad=True)
-    assert report.samples == 34 and len(report.skipped) == 2
+    assert report.samples == 34 and len(report.skipped) == 1
+    assert report.ignored == ("4/notes.txt",)
 
 
 def test_shards_are_packed_by_bytes_too(store, container, digits):

@@ -41,7 +41,7 @@ COMMANDS = {
         "hapi_compute.cli.predict",
         "label everything in a container with a trained model",
     ),
-    "put": ("hapi_compute.cli.put", "pack labelled images into shards and upload them"),
+    "put": ("hapi_compute.cli.put", "pack images into shards and upload them"),
     "train": ("hapi_compute.cli.train", "fine-tune a pretrained model on images in Swift"),
     "verify": (
         "hapi_compute.cli.verify",

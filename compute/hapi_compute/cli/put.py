@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
+from pathlib import PurePath
 
 from hapi_compute.cli import early, exit_codes, options
 
-HELP = "pack labelled images into shards and upload them"
+HELP = "pack images into shards and upload them"
+#: class names, and kinds of files left out, that are told
+_SHOWN = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "torchvision:NAME:ROOT[:OPTION=VALUE...]; or swift://CONTAINER/PREFIX with an image in "
         "each object",
     )  # fmt: skip
-    parser.add_argument("target", metavar="swift://CONTAINER/PREFIX")
+    parser.add_argument("target", metavar="[swift://]CONTAINER/PREFIX")
     parser.add_argument(
         "--labels", metavar="TABLE",
         help="CSV or JSONL table of key and label for the files of a directory, or for objects",
+    )  # fmt: skip
+    parser.add_argument(
+        "--unlabelled", action="store_true",
+        help="pack all images of a directory, flat or not, of tars or of a container without "
+        "labels, for hapi predict and extract",
     )  # fmt: skip
     parser.add_argument(
         "--download", action="store_true", help="let torchvision fetch a dataset that is not there"
@@ -50,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-bad", action="store_true", help="leave out files that are no readable images"
     )
+    parser.add_argument(
+        "--prune", action="store_true",
+        help="afterwards remove shards that earlier puts have left below PREFIX, and nothing else",
+    )  # fmt: skip
     options.add_json(parser)
     options.add_auth(parser)
 
@@ -60,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
     config = PutConfig(
         source=args.source,
-        target=SwiftUrl.parse(args.target),
+        target=SwiftUrl.parse(options.swift_url(args.target)),
         shard_samples=args.shard_samples,
         shard_bytes=args.shard_bytes,
         seed=args.seed,
@@ -68,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
         skip_bad=args.skip_bad,
         labels=args.labels,
         download=args.download,
+        unlabelled=args.unlabelled,
+        prune=args.prune,
     )
     early.check_labels(args.labels)
     client = options.client(args)
@@ -76,20 +91,43 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     with options.Bar("shard") as bar:
         report = upload(config, client, bar, origin)
-    for name in report.empty_classes:
-        print(f"class {name!r} has no images", file=sys.stderr)
-    for place in report.skipped:
-        print(f"skipped {place}", file=sys.stderr)
-    if report.stale:
-        print(
-            f"{report.stale} other objects lie below {config.target}; they are not part of the "
-            "dataset",
-            file=sys.stderr,
-        )
+    out = sys.stderr if args.json == "-" else sys.stdout
+    for line in _remarks(report, config.target):
+        print(options.printable(line), file=sys.stderr)
     print(
         f"{config.target}: {report.samples} samples, {len(report.classes)} classes, "
         f"{report.shards} shards ({report.bytes / 1e6:.1f} MB); uploaded {report.uploaded} shards "
-        f"({report.bytes_uploaded / 1e6:.1f} MB)"
+        f"({report.bytes_uploaded / 1e6:.1f} MB)",
+        file=out,
     )
+    if report.classes:
+        print(f"classes: {options.printable(_some(report.classes))}", file=out)
     options.write_json(args.json, report.to_dict())
     return exit_codes.OK
+
+
+def _remarks(report, target):
+    """What somebody may want to know, a line each."""
+    for note in report.notes:
+        yield f"note: {note}"
+    for name in report.empty_classes:
+        yield f"class {name!r} has no images"
+    for place in report.skipped:
+        yield f"skipped {place}"
+    if report.ignored:
+        kinds = Counter(PurePath(name).suffix.lower() or "none" for name in report.ignored)
+        told = _some([f"{kind} {count}" for kind, count in kinds.most_common()])
+        yield f"{len(report.ignored)} files are called like no image: left out ({told})"
+    if report.pruned:
+        yield f"removed {report.pruned} objects that earlier puts had left below {target}"
+    if report.stale:
+        left = f" ({report.left} are shards of earlier puts: --prune removes them)"
+        yield (
+            f"{report.stale} other objects lie below {target}; they are not part of the dataset"
+            f"{left if report.left else ''}"
+        )
+
+
+def _some(texts) -> str:
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more

@@ -115,6 +115,8 @@ def pin(
     # By UTF-8 bytes, whatever collation a container server has.
     objects.sort(key=lambda found: found.name.encode())
     if manifest is not None:
+        if not (manifest.classes or unlabelled or labels):
+            raise DatasetError(f"{url}: was stored without labels; give a table (--labels)")
         return _labelled(client, _from_manifest(url, manifest, objects), labels, class_names)
     usable = [found for found in objects if _extension(found.name) in ("tar", *KINDS)]
     if not usable:

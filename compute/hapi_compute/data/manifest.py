@@ -34,7 +34,9 @@ class ShardEntry:
 class Manifest:
     """``classes[label]`` is a class's name, ``class_counts[label]`` its number of samples.
 
-    ``names`` is the ETag of ``hapi-names.json``, None where there is none.
+    ``names`` is the ETag of ``hapi-names.json``, None where there is none; ``earlier`` are name
+    and ETag of what the manifests before this one have left (:mod:`hapi_compute.data.leftovers`).
+    A dataset without labels has no classes.
     """
 
     classes: tuple[str, ...]
@@ -42,6 +44,7 @@ class Manifest:
     shards: tuple[ShardEntry, ...]
     seed: int = 0
     names: str | None = None
+    earlier: tuple[tuple[str, str], ...] = ()
 
     @property
     def samples(self) -> int:
@@ -65,6 +68,8 @@ class Manifest:
         }
         if self.names is not None:
             document["names"] = self.names
+        if self.earlier:
+            document["earlier"] = [{"name": name, "etag": etag} for name, etag in self.earlier]
         return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
     def _content(self) -> dict:
@@ -98,6 +103,10 @@ class Manifest:
                 ),
                 seed=int(document.get("seed", 0)),
                 names=None if document.get("names") is None else str(document["names"]),
+                earlier=tuple(
+                    (str(each["name"]), str(each["etag"]))
+                    for each in document.get("earlier", ())
+                ),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DatasetError(f"{where}: no valid dataset manifest: {error!r}") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 from hapi_compute.data.errors import BadSource
 from hapi_compute.data.manifest import ShardEntry
 from hapi_compute.data.packing import build_tar
-from hapi_compute.data.sources import SourceSample
+from hapi_compute.data.source import SourceSample
 from hapi_compute.store.answer import bare_etag
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.names import SwiftUrl
@@ -39,7 +39,7 @@ def _fault_of(sample: SourceSample, content: bytes) -> str | None:
     # A one-pixel crop: all of the image is decoded, next to nothing is converted.
     spec = TransformSpec(crop=1) if kind == "image" else None
     try:
-        raw = RawSample(0, sample.key, sample.label, kind, memoryview(content))
+        raw = RawSample(0, sample.key, -1, kind, memoryview(content))
         decode_sample(raw, spec, Limits())
     except HapiError as error:
         return str(error.members.get("reason", error))
@@ -60,7 +60,7 @@ class Written:
     """What became of a shard; ``entry`` None if no sample of it was of use."""
 
     entry: ShardEntry | None
-    labels: list[int]
+    labels: list[int | None]
     sent: bool
     bad: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hapi_compute.data.errors import DatasetError
 from hapi_compute.data.keys import Keys
-from hapi_compute.data.sources import Source, SourceSample, of_file
+from hapi_compute.data.source import Source, SourceSample, of_file
 from swift_hapi.samples.shard import KINDS
 
 PREFIX = "torchvision:"

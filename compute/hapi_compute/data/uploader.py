@@ -9,21 +9,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from hapi_compute.data.errors import DatasetError
 from hapi_compute.data.labels import read_table
+from hapi_compute.data.leftovers import earlier, left_over, remove
 from hapi_compute.data.manifest import NAME as MANIFEST_NAME
 from hapi_compute.data.manifest import NAMES, Manifest
 from hapi_compute.data.names import Names
 from hapi_compute.data.packing import pack, packed_size, shuffled
 from hapi_compute.data.shard_writer import Writer, Written, bad_source, fault
+from hapi_compute.data.source import Source, SourceSample
 from hapi_compute.data.source_store import open_container
 from hapi_compute.data.source_torchvision import PREFIX, open_torchvision
-from hapi_compute.data.sources import Source, SourceSample, open_source
+from hapi_compute.data.sources import open_source
 from hapi_compute.store.client import SwiftClient
 from hapi_compute.store.names import SwiftUrl
 from swift_hapi.protocol.limits import Limits
@@ -39,6 +41,8 @@ class PutConfig:
     :param source: directory, tar, table of files, ``torchvision:NAME:ROOT``, or
         ``swift://container/prefix`` with an image in each object
     :param labels: table of labels for a directory or container, or ``path`` for the latter
+    :param unlabelled: store images without labels
+    :param prune: remove shards that earlier uploads to ``target`` have left
     :param download: whether torchvision may fetch a dataset that is not there
     :param shard_samples: most samples in a shard; None: 128, and fewer for a small dataset, so
         that it has several shards to shuffle and to hold out
@@ -58,12 +62,16 @@ class PutConfig:
     skip_bad: bool = False
     labels: str | None = None
     download: bool = False
+    unlabelled: bool = False
+    prune: bool = False
 
     def __post_init__(self):
         limits = Limits()
         text = str(self.source)
         if text.startswith("swift://") and SwiftUrl.parse(text) == self.target:
             raise ValueError(f"source and target are both {self.target}")
+        if self.unlabelled and self.labels is not None:
+            raise ValueError("unlabelled contradicts labels")
         for name, low, high in (
             ("shard_samples", 1, limits.max_samples),
             ("shard_bytes", 1 << 16, limits.max_object_bytes),
@@ -77,8 +85,10 @@ class PutConfig:
 
 @dataclass(frozen=True)
 class PutReport:
-    """``stale`` objects lie below the prefix from an earlier, larger upload; nobody reads them.
+    """``stale`` objects lie below the prefix that are not part of the dataset; ``left`` of them
+    are shards of earlier uploads. ``pruned`` ones have been removed.
 
+    ``ignored`` files are called like no image; ``notes`` say what is probably not meant.
     ``names`` are those of the files that samples were, by their keys; empty where there were none.
     """
 
@@ -92,9 +102,13 @@ class PutReport:
     stale: int
     empty_classes: tuple[str, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    left: int = 0
+    pruned: int = 0
 
     def to_dict(self) -> dict:
-        return {**self.__dict__, "classes": list(self.classes), "skipped": list(self.skipped)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in self.__dict__.items()}
 
 
 Progress = Callable[[int, int], None]  #: (shards done, shards in all)
@@ -107,13 +121,17 @@ def open_any(config: PutConfig, client: SwiftClient, origin: SwiftClient | None)
     """
     text = str(config.source)
     if text.startswith("swift://"):
-        return open_container(origin or client, SwiftUrl.parse(text), config.labels)
+        return open_container(
+            origin or client, SwiftUrl.parse(text), config.labels, unlabelled=config.unlabelled
+        )
     if text.startswith(PREFIX):
         if config.labels is not None:
             raise ValueError("labels: torchvision's datasets have their own")
+        if config.unlabelled:
+            raise ValueError("unlabelled: torchvision's datasets have labels")
         return open_torchvision(text, config.download)
     table = None if config.labels is None else read_table(origin or client, config.labels)
-    return open_source(Path(text), table)
+    return open_source(Path(text), table, unlabelled=config.unlabelled)
 
 
 def upload(
@@ -165,29 +183,37 @@ def upload(
     entries = [each.entry for each in written if each.entry is not None]
     if not entries:
         raise DatasetError(f"{config.source}: no usable sample is left")
-    counts = np.bincount(
-        [label for each in written for label in each.labels], minlength=len(source.classes)
-    ).tolist()
+    labels = [n for each in written for n in each.labels if n is not None]
+    counts = np.bincount(np.array(labels, np.int64), minlength=len(source.classes)).tolist()
     names = {s.key: s.name for s in samples if s.name}
+    kept = {entry.name for entry in entries} | ({NAMES} if names else set())
     etag = _put(client, config, NAMES, Names.of(names.items()).to_json(), there) if names else None
-    manifest = Manifest(source.classes, tuple(counts), tuple(entries), config.seed, etag)
+    left = left_over(earlier(client, config.target), config.target, there, kept)
+    manifest = Manifest(source.classes, tuple(counts), tuple(entries), config.seed, etag, left)
     _put(client, config, MANIFEST_NAME, manifest.to_json(), there)
-    known = {config.target.name(each) for each in (MANIFEST_NAME, *(e.name for e in entries))}
-    if etag is not None:
-        known.add(config.target.name(NAMES))
+    if config.prune and left:
+        remove(client, config.target, left, config.jobs)
+        manifest = replace(manifest, earlier=())
+        _put(client, config, MANIFEST_NAME, manifest.to_json(), there)
+    known = {config.target.name(each) for each in kept | {MANIFEST_NAME}}
+    gone = len(left) if config.prune else 0
     return PutReport(
-        samples=sum(counts),
+        samples=manifest.samples,
         classes=source.classes,
         shards=len(entries),
         uploaded=sum(each.sent for each in written),
         bytes=sum(entry.bytes for entry in entries),
         bytes_uploaded=sum(each.entry.bytes for each in written if each.sent),
         skipped=tuple(bad),
-        stale=len(set(there) - known),
+        stale=len(set(there) - known) - gone,
         empty_classes=tuple(
             name for name, count in zip(source.classes, counts, strict=True) if not count
         ),
         names=names,
+        ignored=source.ignored,
+        notes=source.notes,
+        left=len(left) - gone,
+        pruned=gone,
     )
 
 
@@ -206,4 +232,5 @@ def _put(
     name, etag = config.target.name(tail), hashlib.md5(body, usedforsecurity=False).hexdigest()
     if there.get(name) != etag:
         client.put(config.target.container, name, body, content_type="application/json")
+        there[name] = etag
     return etag

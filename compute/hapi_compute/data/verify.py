@@ -91,11 +91,12 @@ def verify(
     report.classes, report.stray = dataset.classes, dataset.stray
     report.objects = len(dataset.shards)
     most = len(dataset.classes) if dataset.classes else None
+    wanted = bool(manifest is None or manifest.classes or labels)
     counts = [0] * len(dataset.classes)
     keys: dict[bytes, int] = {}
     with ThreadPoolExecutor(jobs, thread_name_prefix="hapi-verify") as pool:
         found = pool.map(
-            lambda shard: _look(store, dataset, shard, most, decode), dataset.shards
+            lambda shard: _look(store, dataset, shard, most, decode, wanted), dataset.shards
         )
         for number, seen in enumerate(found):
             report.samples += seen.samples
@@ -169,12 +170,17 @@ def _dataset(
     named = len({s.name for s in manifest.shards}) + (manifest.names is not None)
     stray = len(there) - named - 1
     if not report.problems:
-        return pin(store, url, num_classes, labels)
+        return pin(store, url, num_classes, labels, unlabelled=not manifest.classes)
     return Dataset(url, tuple(good), manifest.classes, max(0, stray))
 
 
 def _look(
-    store: SwiftClient, dataset: Dataset, shard: Shard, num_classes: int | None, decode: bool
+    store: SwiftClient,
+    dataset: Dataset,
+    shard: Shard,
+    num_classes: int | None,
+    decode: bool,
+    wanted: bool,
 ) -> _Seen:
     seen = _Seen()
     where = f"{dataset.url.container}/{shard.name}"
@@ -204,7 +210,7 @@ def _look(
             continue
         if labelled[0] >= 0:
             seen.labels.append(int(labelled[0]))
-        elif why is None:
+        elif why is None and wanted:
             seen.problems.append(f"{where}: sample {sample.key!r} has no label")
     return seen
 

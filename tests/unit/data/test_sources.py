@@ -8,6 +8,7 @@ import pytest
 
 from hapi_compute.data.errors import BadSource, DatasetError
 from hapi_compute.data.packing import build_tar
+from hapi_compute.data.shard_writer import fault
 from hapi_compute.data.sources import open_source
 from tests.unit.data.images import class_folders, picture
 
@@ -30,7 +31,7 @@ def test_nested_folders_hidden_files_and_other_files(tmp_path):
     (root / "class 0" / "notes.txt").write_bytes(b"x")
     source = open_source(root)
     assert [s.key for s in source.samples] == ["class 0/0", "class 0/1", "class 0/deep/x"]
-    assert len(source.unusable) == 1 and "notes.txt" in source.unusable[0]
+    assert source.ignored == ("class 0/notes.txt",) and source.unusable == source.notes == ()
 
 
 def test_names_stay_what_they_are_but_for_dots(tmp_path):
@@ -88,6 +89,58 @@ def test_nothing_usable(tmp_path):
         open_source(tmp_path / "nowhere")
     (tmp_path / "bad.tar").write_bytes(b"no tar at all" * 100)
     with pytest.raises(DatasetError, match="bad.tar"):
+        open_source(tmp_path)
+
+
+def test_a_link_to_nothing_is_one_bad_file_among_others(tmp_path):
+    root = class_folders(tmp_path / "d", 1, 2)
+    (root / "class 0" / "a.jpg").symlink_to("nowhere")
+    os.mkfifo(root / "class 0" / "b.jpg")
+    (root / "class 0" / "c.jpg").symlink_to("0.jpg")
+    (root / "class 0" / "d.webp").write_bytes(b"x")
+    source = open_source(root)
+    assert [s.key[-1] for s in source.samples] == ["0", "1", "c"]
+    assert [why.removeprefix(f"{root}/class 0/") for why in source.unusable] == [
+        "a.jpg: is a link to nothing",
+        "b.jpg: is no regular file",
+        "d.webp: .webp is not supported; convert it to JPEG or PNG",
+    ]
+    (root / "class 0" / "0.jpg").unlink()
+    assert fault(source.samples[0]) == "No such file or directory"
+
+
+def test_folders_that_are_probably_not_the_classes(tmp_path):
+    root = tmp_path / "d"
+    for name in ("train/a/1", "train/b/1", "val/b/1", "c/1", "c/deep/1"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / f"{name}.jpg").write_bytes(picture(1))
+    (root / "loose.jpg").write_bytes(picture(1))
+    source = open_source(root)
+    assert source.classes == ("c", "train", "val")
+    train, val, loose = source.notes
+    assert train.startswith("all images of class 'train' lie in folders below it ('a', 'b'); if")
+    assert "'val'" in val and loose.startswith(f"1 images lie in {root} itself")
+
+
+def test_without_labels(tmp_path):
+    for name in ("1.jpg", "x.y.png", "deep/1.jpg", "notes.txt"):
+        (tmp_path / "d" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "d" / name).write_bytes(picture(1))
+    source = open_source(tmp_path / "d", unlabelled=True)
+    assert {s.key: (s.name, s.label) for s in source.samples} == {
+        "1": ("1.jpg", None), "x_y": ("x.y.png", None), "deep/1": ("deep/1.jpg", None),
+    }  # fmt: skip
+    assert source.classes == () and source.ignored == ("notes.txt",)
+    (tmp_path / "1.tar").write_bytes(build_tar([("a", "jpg", None, picture(1))]))
+    assert open_source(tmp_path / "1.tar", unlabelled=True).samples[0].label is None
+    (tmp_path / "t.csv").write_text("d/1.jpg,x\n")
+    with pytest.raises(ValueError, match="a table has labels"):
+        open_source(tmp_path / "t.csv", unlabelled=True)
+
+
+def test_a_flat_folder_says_what_can_be_done(tmp_path):
+    (tmp_path / "1.jpg").write_bytes(picture(1))
+    with pytest.raises(DatasetError, match=r"\(--labels\), or .* \(--unlabelled\)"):
         open_source(tmp_path)
 
 
