@@ -84,7 +84,9 @@ def load(
     try:
         metadata = read_metadata(content)
     except PayloadInvalid as error:
-        raise CheckpointMismatch(f"{path}: {error}") from None
+        raise CheckpointMismatch(
+            f"{path}: is damaged or cut short ({error}); --overwrite begins anew"
+        ) from None
     if metadata.get("version") != VERSION:
         raise CheckpointMismatch(f"{path}: version {metadata.get('version')!r} is not {VERSION}")
     _compare(path, metadata["identity"], identity.to_json())

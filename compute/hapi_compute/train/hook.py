@@ -88,6 +88,19 @@ class Guarded(TrainingTask):
     def head(self, rest: nn.Module, features: torch.Tensor, classes: int) -> nn.Module:
         return self.call("head()", self._task.head, rest, features, classes)
 
+    def try_head(self, head: nn.Module, features: torch.Tensor) -> None:
+        """Run the head once, before any data is read; it is left as it is, but for layers that
+        take their size from what they see first.
+
+        :raises TaskFailed: it does not run on these features
+        """
+        modes = [(module, module.training) for module in head.modules()]
+        head.eval()
+        with torch.no_grad():
+            self.scores(self.call("the head", head, torch.stack([features, features])))
+        for module, training in modes:
+            module.training = training
+
     def losses(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         found = self.call("losses()", self._task.losses, outputs, labels)
         if not torch.is_tensor(found) or found.shape != labels.shape:

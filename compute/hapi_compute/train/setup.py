@@ -124,8 +124,10 @@ def _head(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = task.head(rest, features, num_classes)
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"the task's head is {type(made).__name__}, not an nn.Module")
+        if not isinstance(made, nn.Module):
+            raise ValueError(f"the task's head is {type(made).__name__}, not an nn.Module")
+        if isinstance(task, hook.Guarded):
+            task.try_head(made, features)
     if not any(parameter.requires_grad for parameter in made.parameters()):
         raise ValueError("freeze_at: there is nothing left to train behind it")
     return made

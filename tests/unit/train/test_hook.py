@@ -75,3 +75,16 @@ def test_what_they_raise_is_told_with_file_and_line(task):
     ):
         with pytest.raises(TaskFailed, match=rf"\.py:{number}: {what}\(\) failed: {why}"):
             call()
+
+
+def test_a_head_is_tried_before_the_run_and_left_as_it_was(task):
+    made = task("pass")
+    good = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(6), nn.Dropout(), nn.LazyLinear(3))
+    good[2].eval()
+    made.try_head(good, torch.ones(2, 3))
+    assert [module.training for module in good] == [True, True, False, True]
+    assert good[1].num_batches_tracked == 0 and good[3].weight.shape == (3, 6)
+    with pytest.raises(TaskFailed, match=r"\.py: the head failed: RuntimeError: mat1 and mat2"):
+        made.try_head(nn.Sequential(nn.Flatten(), nn.Linear(7, 3)), torch.ones(2, 3))
+    with pytest.raises(TaskFailed, match=r"scores\(\) returned \[2, 2, 3\], want \[2, classes\]"):
+        made.try_head(nn.Linear(3, 3), torch.ones(2, 3))
