@@ -78,6 +78,10 @@ def test_npy(cluster, store, expected, tmp_path, monkeypatch):
     document = json.loads((tmp_path / "f.json").read_text())
     assert (document["keys"], document["labels"]) == (keys, labels)
     assert document["classes"] == list("0123456789") and document["transform"] == TRANSFORM
+    shown = report_of(cluster, monkeypatch, tmp_path, "ls", "features/a b")["datasets"][0]
+    assert document["dataset"]["digest"] == shown["digest"]
+    assert document["dataset"]["url"] == shown["url"] == DATA
+    assert document["names"] == [f"{key}.jpg" for key in keys]
     # Once more: nothing is computed.
     again = report_of(cluster, monkeypatch, tmp_path, *argv)
     assert again["resumed"] == 46

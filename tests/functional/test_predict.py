@@ -64,6 +64,13 @@ def test_the_frozen_part_is_the_one_of_the_run(trained):
     assert load(str(trained[1])).frozen.digest == description["extractor"]
 
 
+def test_a_model_names_the_dataset_as_ls_does(cluster, trained, tmp_path, monkeypatch):
+    description = json.loads((trained[1] / "model.json").read_text())
+    (shown,) = report_of(cluster, monkeypatch, tmp_path, "ls", TRAIN)["datasets"]
+    assert shown["digest"].startswith("sha256:")
+    assert description["dataset"]["digest"] == shown["digest"]
+
+
 @pytest.mark.parametrize(
     ("options", "split"),
     [

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         args.json,
         {
             **found.to_dict(),
-            "dataset": {"url": scan.dataset, "digest": made.dataset.digest},
+            "dataset": made.dataset.identity,
             "model": made.product.model,
             "split": made.split,
             "fallbacks": made.fallbacks,

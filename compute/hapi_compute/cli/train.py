@@ -40,7 +40,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
             help_ += f" ({default})"
         group.add_argument(f"--{name.replace('_', '-')}", default=default, help=help_, **kwargs)
 
-    parser.add_argument("dataset", metavar="swift://CONTAINER/PREFIX")
+    parser.add_argument("dataset", metavar="[swift://]CONTAINER/PREFIX")
     model = parser.add_argument_group("model")
     model.add_argument("--model", required=True, help="of torchvision, or timm/NAME")
     model.add_argument(
@@ -123,7 +123,11 @@ def config_of(args: argparse.Namespace):
     early.check_code("model", args.model)
     early.check_code("task", args.task, needed=True)
     names = [field.name for field in dataclasses.fields(TrainConfig)]
-    return TrainConfig(**{name: getattr(args, name) for name in names})
+    given = {name: getattr(args, name) for name in names}
+    for name in ("dataset", "test"):
+        if given[name] is not None:
+            given[name] = options.swift_url(given[name])
+    return TrainConfig(**given)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -44,7 +44,8 @@ class Shard:
 class Dataset:
     """A pinned listing in order of names. ``classes`` may be longer than the labels in use.
 
-    ``names`` is the ETag of what tells how files were called (:mod:`hapi_compute.data.names`).
+    ``names`` is the ETag of what tells how files were called (:mod:`hapi_compute.data.names`),
+    ``manifest`` the digest of the manifest; None where there is none.
     """
 
     url: SwiftUrl
@@ -52,6 +53,7 @@ class Dataset:
     classes: tuple[str, ...]
     stray: int = 0  #: objects below the prefix that are not part of the dataset
     names: str | None = None
+    manifest: str | None = None
 
     @property
     def samples(self) -> int | None:
@@ -81,6 +83,14 @@ class Dataset:
         for text in (*self.classes, "", *names, *labels):
             state.update(text.encode("utf-8", "surrogatepass") + b"\n")
         return state.hexdigest()
+
+    @property
+    def identity(self) -> dict[str, str | None]:
+        """For descriptions: ``url``, ``digest`` as ``hapi ls`` and ``verify`` tell it, None
+        without a manifest, and ``listing_digest``, this object's own."""
+        return {
+            "url": str(self.url), "digest": self.manifest, "listing_digest": self.digest,
+        }  # fmt: skip
 
     def subset(self, indices) -> Dataset:
         return replace(self, shards=tuple(self.shards[i] for i in indices))
@@ -199,7 +209,9 @@ def _from_manifest(url: SwiftUrl, manifest: Manifest, objects: list[ObjectInfo])
         raise DatasetError(f"{url}: the manifest names no shards")
     shards.sort(key=lambda shard: shard.name.encode())
     stray = len(objects) - len(shards) - 1 - (manifest.names is not None)
-    return Dataset(url, tuple(shards), manifest.classes, stray, manifest.names)
+    return Dataset(
+        url, tuple(shards), manifest.classes, stray, manifest.names, manifest.digest
+    )
 
 
 def _numbered(count: int) -> tuple[str, ...]:

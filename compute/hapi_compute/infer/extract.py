@@ -102,7 +102,7 @@ def extract(
         raise ValueError(f"cut={config.cut!r}: {error.detail}") from None
     cut = extractor.cuts[-1]
     about = {
-        "dataset": {"url": scan.dataset, "digest": dataset.digest},
+        "dataset": dataset.identity,
         "labels_from": scan.labels,
         "classes": list(dataset.classes),
         "model": config.model,

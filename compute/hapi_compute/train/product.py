@@ -59,7 +59,7 @@ def write(
         "classes": list(dataset.classes),
         "transform": None if transform is None else str(transform),
         "input_shape": list(input_shape),
-        "dataset": {"url": config.dataset, "digest": dataset.digest},
+        "dataset": dataset.identity,
         "options": config.identity(),
         "versions": {
             "swift-hapi": metadata.version("swift-hapi"),

@@ -13,7 +13,7 @@ NEEDED = {
     "eval": ["c/p", "--run", "r"],
     "export": ["m", "--weights", "w", "--freeze-at", "f", "-o", "o"],
     "extract": ["c/p", "--model", "m", "--cut", "k", "--out", "o.npy"],
-    "plan": ["swift://c/p", "--model", "m", "--weights", "w", "--freeze-at", "f"],
+    "plan": ["c/p", "--model", "m", "--weights", "w", "--freeze-at", "f"],
     "predict": ["c/p", "--run", "r"],
     "put": ["d", "swift://c/p"],
     "train": ["swift://c/p", "--model", "m", "--weights", "w", "--freeze-at", "f"],
