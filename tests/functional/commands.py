@@ -30,7 +30,7 @@ def report_of(cluster, monkeypatch, tmp_path: Path, *argv: str) -> dict:
     return json.loads(path.read_text())
 
 
-def start(cluster, *argv: str) -> subprocess.Popen:
+def start(cluster, *argv: str, **options) -> subprocess.Popen:
     """``hapi`` in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "hapi_compute.cli.main", *map(str, argv)],
@@ -38,4 +38,5 @@ def start(cluster, *argv: str) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        **options,
     )
