@@ -10,7 +10,10 @@ from hapi_compute import Credentials, FeaturesOf, SwiftClient, SwiftDataset
 from hapi_compute.models import load_model
 from swift_hapi.graph.split import build_transfer
 
-dist.init_process_group("gloo")
+if "RANK" in os.environ:  # torchrun
+    dist.init_process_group("gloo")
+else:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 store = SwiftClient(Credentials(*(os.environ[name] for name in ("ST_AUTH", "ST_USER", "ST_KEY"))))
 model = load_model("resnet18", os.environ.get("WEIGHTS", "default"))
 frozen, head = build_transfer(model.module, "avgpool", num_classes=10, seed=0)
