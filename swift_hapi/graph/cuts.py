@@ -87,16 +87,23 @@ def _check_growth(small: Mapping[str, object], large: Mapping[str, object]) -> N
 def _two_runs(
     model: MetaModel, input_shape: tuple[int, ...], follow: bool, caps: Caps
 ) -> tuple[DryRun, DryRun]:
-    small, large = (
-        dry_run(model, input_shape, batch, caps=caps, follow=follow) for batch in BATCHES
-    )
+    def run(batch: int, other: DryRun | None = None) -> DryRun:
+        shapes = other.isolation.shapes if other and follow else None
+        return dry_run(model, input_shape, batch, caps=caps, follow=follow, other=shapes)
+
+    small = run(BATCHES[0])
+    large = run(BATCHES[1], small)
     _check_growth(small.values, large.values)
     if follow:
         check_numbers(model.graph, small.values, large.values)
-        if small.trail != large.trail:
+        if large.isolation.grown:
+            # Only now is it known what grows with the batch.
+            small = run(BATCHES[0], large)
+        ours, theirs = small.isolation, large.isolation
+        if ours.trail != theirs.trail:
             raise ModelInvalid("how samples lie in a batch depends on how many they are")
-        same = len(small.squeezed) == len(large.squeezed)
-        if not same or BATCHES in zip(small.squeezed, large.squeezed, strict=True):
+        same = len(ours.squeezed) == len(theirs.squeezed)
+        if not same or BATCHES in zip(ours.squeezed, theirs.squeezed, strict=True):
             raise ModelInvalid("a dimension would be squeezed out of a batch of one sample")
     return small, large
 

@@ -7,7 +7,7 @@ their own weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -146,15 +146,12 @@ class DryRun:
 
     :param values: of all nodes
     :param flops: of the whole batch
-    :param trail: where samples lay on the way, if that was followed
-    :param squeezed: sizes of the dimensions that would have been dropped, had they been 1; if
-        samples were followed
+    :param isolation: what was found by following the samples, if they were
     """
 
     values: dict[str, object]
     flops: float
-    trail: list[tuple] | None
-    squeezed: list[int] | None
+    isolation: Isolation | None
 
 
 def _mark_weights(model: MetaModel) -> None:
@@ -172,12 +169,14 @@ def dry_run(
     *,
     caps: Caps = DEFAULT,
     follow: bool = False,
+    other: Sequence[tuple[int, ...]] | None = None,
     on_node=None,
 ) -> DryRun:
     """Run all nodes on the meta device, channels_last where the input is an image.
 
     :param input_shape: per sample, without the batch dimension
     :param follow: also show that samples stay apart
+    :param other: shapes that :class:`Isolation` has seen with another batch size
     :param on_node: called with (node, value) as soon as a node has run
     :raises ModelInvalid: naming the node that fails or exceeds a limit
     """
@@ -186,7 +185,7 @@ def dry_run(
         x = x.contiguous(memory_format=torch.channels_last)
     isolation = None
     if follow:
-        isolation = Isolation(batch)
+        isolation = Isolation(batch, other)
         _mark_weights(model)
         mark(x, Place(0))
     watch = Watch(batch, caps, isolation)
@@ -225,5 +224,4 @@ def dry_run(
             values[node.name] = value
             if on_node is not None:
                 on_node(node, value)
-    trail, squeezed = (isolation.trail, isolation.squeezed) if isolation else (None, None)
-    return DryRun(values, watch.flops, trail, squeezed)
+    return DryRun(values, watch.flops, isolation)

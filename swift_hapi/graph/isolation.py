@@ -11,11 +11,16 @@ What holds for batches of two and of three holds for every batch, if it holds in
 (:attr:`Isolation.trail`) and if numbers in the graph grow with the batch or not at all
 (``numbers.py``): then shapes are the same formulas of the batch size throughout, and the values of
 a sample never reach a shape.
+
+Tensors may have a row for each sample without holding any (``torch.zeros(n, 1)``, a token expanded
+to the batch). A sum over those rows would tell how many samples there are, and with them how busy
+others are; so what has another shape for another batch size is followed like samples.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -31,13 +36,19 @@ class Isolation:
     ``trail`` lists, for every operation on samples, where they lie and in how many rows each: it
     must be the same for another batch size. ``squeezed`` has the sizes of all dimensions that a
     squeeze would drop if they were 1: none of them may grow with the batch, or one sample alone
-    would have another shape than among others.
+    would have another shape than among others. ``shapes`` has those of all that operations gave;
+    ``grown`` says whether some that hold no samples have another than in the other run.
+
+    :param other: ``shapes`` of a run with another batch size
     """
 
-    def __init__(self, batch: int):
+    def __init__(self, batch: int, other: Sequence[tuple[int, ...]] | None = None):
         self.batch = batch
         self.trail: list[tuple] = []
         self.squeezed: list[int] = []
+        self.shapes: list[tuple[int, ...]] = []
+        self.grown = False
+        self._other = other
 
     def before(self, op, args: tuple) -> None:
         """Look at what :meth:`follow` will not see any more: an operation that changes the shape
@@ -64,7 +75,7 @@ class Isolation:
         with_samples = [t for t in tensors if mark_of(t) is not None]
         if not with_samples:
             for out in outputs:
-                mark(out, None)
+                self._mark(out, None)
             return
         name = op.overloadpacket.__name__
         try:
@@ -76,12 +87,32 @@ class Isolation:
         for out, dim in zip(outputs, dims, strict=True):
             place = Place(dim, call.times) if isinstance(dim, int) else dim
             if place is not None:
-                rows = place.times * self.batch
-                if not 0 <= place.dim < out.dim() or out.shape[place.dim] % rows:
-                    raise ModelInvalid(f"{name} may mix the samples of a batch")
-                before = math.prod(out.shape[: place.dim])
-                self.trail.append((name, *place, out.shape[place.dim] // rows, before))
-            mark(out, place)
+                self._note(name, out, place)
+            self._mark(out, place)
+
+    def _note(self, name: str, out: torch.Tensor, place: Place) -> None:
+        rows = place.times * self.batch
+        if not 0 <= place.dim < out.dim() or out.shape[place.dim] % rows:
+            raise ModelInvalid(f"{name} may mix the samples of a batch")
+        before = math.prod(out.shape[: place.dim])
+        self.trail.append((name, *place, out.shape[place.dim] // rows, before))
+
+    def _mark(self, out: torch.Tensor, place: Place | None) -> None:
+        shape = tuple(out.shape)
+        at = len(self.shapes)
+        self.shapes.append(shape)
+        if place is None and self._other is not None:
+            other = self._other[at] if at < len(self._other) else ()
+            if len(other) != len(shape):
+                raise ModelInvalid("how samples lie in a batch depends on how many they are")
+            dims = [dim for dim, size in enumerate(shape) if size != other[dim]]
+            if len(dims) > 1:
+                raise ModelInvalid("a tensor grows faster than the batch")
+            if dims:
+                place = Place(dims[0])
+                self.grown = True
+                self._note("rows", out, place)
+        mark(out, place)
 
 
 def _squeezed(x: torch.Tensor, dims=None) -> list[int]:

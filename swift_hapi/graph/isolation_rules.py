@@ -25,15 +25,11 @@ _RULES: dict[str, Rule] = {
         "_conj hardswish hardsigmoid hardtanh silu mish gelu elu celu selu leaky_relu softplus "
         "log_sigmoid_forward relu6 clamp clamp_min clamp_max rsub hardswish_ hardsigmoid_ "
         "hardtanh_ silu_ mish_ elu_ celu_ selu_ leaky_relu_ relu6_ nan_to_num "
-        "fill_ zero_ as_strided_",
+        "fill_ zero_ as_strided_ empty_like zeros_like ones_like full_like",
         sums.same,
     ),
     **_for("_prelu_kernel copy_ masked_fill masked_fill_ addcmul", sums.pointwise),
-    **_for(
-        "empty_like zeros_like ones_like full_like new_empty new_zeros new_ones new_full "
-        "scalar_tensor",
-        sums.nothing,
-    ),
+    **_for("new_empty new_zeros new_ones new_full scalar_tensor", sums.nothing),
     **_for("view _unsafe_view _reshape_alias reshape", moves.view),
     "permute": moves.permute,
     "transpose": moves.transpose,

@@ -30,7 +30,7 @@ def same(call: Call) -> list[int | None]:
 
 
 def nothing(call: Call) -> list[int | None]:
-    """Takes only shape and kind of its argument."""
+    """Takes only the kind of its argument; whoever follows notes if its shape grows."""
     return every(call, None)
 
 

@@ -84,6 +84,12 @@ GOOD = {
     "unfold": lambda m, x: F.fold(F.unfold(x, 2, stride=2), (4, 4), 2, stride=2),
     "stack": lambda m, x: torch.stack([x, x + 1], 2).sum(2),
     "einsum": lambda m, x: torch.einsum("nchw,cd->ndhw", x, m.weight),
+    "nothing put beside": lambda m, x: torch.cat([x, torch.zeros_like(x)], 1).cumsum(1),
+    "a query for each sample": lambda m, x: F.scaled_dot_product_attention(
+        m.token.expand(x.shape[0], 2, 6), tokens(x), tokens(x)),
+    "a token folded": lambda m, x: m.fc(
+        m.token.repeat(x.shape[0], 4, 1).reshape(-1, 6)).view(-1, 4, 6) + tokens(x)[:, :4],
+    "written into nothing": lambda m, x: torch.zeros_like(x).add_(x),
     "matrix from the left": lambda m, x: m.weight @ x.flatten(2),
 }
 
@@ -143,6 +149,14 @@ BAD = {
     "padded": lambda m, x: F.pad(x, (0, 0, 0, 0, 0, 0, 1, -1)),
     "flipped on the side": lambda m, x: _back(x.flatten(1).t().flip(1).t(), x),
     "written into a buffer": lambda m, x: torch.zeros(x.shape).add_(x),
+    "counted": lambda m, x: x + torch.ones_like(x).sum(0, True),
+    "numbered": lambda m, x: x + torch.ones_like(x).cumsum(0),
+    "a token for each counted": lambda m, x: tokens(x) + m.token.expand(
+        x.shape[0], -1, -1).sum(0),
+    "a token for each numbered": lambda m, x: tokens(x) + m.token.repeat(
+        x.shape[0], 1, 1).cumsum(0),
+    "expanded like samples": lambda m, x: x + m.token.view(1, 6, 1, 1).expand_as(x).mean(0),
+    "norm of a row for each": lambda m, x: x / torch.ones_like(x).norm(),
     "glu": lambda m, x: F.glu(torch.stack([x, x], 0).flatten(0, 1), 0),
     "mask": lambda m, x: torch.where(x > 0, x, x.flip(0)),
     "compared with all": lambda m, x: x * (x > x.max()),
@@ -203,6 +217,49 @@ def test_nor_may_a_shape_come_from_what_has_no_samples():
     ]
     with pytest.raises(ModelInvalid, match="batch of one"):
         load_extractor(file(nodes, "end", shape=SHAPE))
+
+
+def rows_for_each(*steps) -> bytes:
+    """``ones``, a row for each sample, and what ``steps`` make of them, added to the input."""
+    nodes = [
+        call("n", "method", "size", X, 0),
+        call("ones", "function", "torch.ones", {"tuple": [{"ref": "n"}, 6, 1, 1]}),
+    ]
+    for i, (target, *args) in enumerate(steps):
+        op = "function" if "." in target else "method"
+        nodes.append(call(f"s{i}", op, target, *args))
+    nodes.append(call("end", "method", "add", X, {"ref": nodes[-1]["name"]}))
+    return file(nodes, "end", shape=SHAPE)
+
+
+_ONES = {"ref": "ones"}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("sum", _ONES, 0, True)],
+        [("cumsum", _ONES, 0)],
+        [("sum", _ONES)],
+        [("flatten", _ONES, 1), ("t", {"ref": "s0"}), ("matmul", {"ref": "s1"}, {"ref": "s0"}),
+         ("view", {"ref": "s2"}, 1, 36, 1, 1), ("narrow", {"ref": "s3"}, 1, 0, 6)],
+        [("view", _ONES, 6, -1), ("cumsum", {"ref": "s0"}, 1),
+         ("view", {"ref": "s1"}, -1, 6, 1, 1)],
+        [("operator.getitem", _ONES, {"slice": [-1, None, None]})],
+        [("torch.zeros_like", _ONES), ("cumsum", {"ref": "s0"}, 0)],
+    ],
+)  # fmt: skip
+def test_nobody_learns_how_many_others_there_are(steps):
+    """The ones hold no samples, but a row for each of them."""
+    with pytest.raises(ModelInvalid, match="mix the samples|how samples lie"):
+        load_extractor(rows_for_each(*steps))
+
+
+def test_rows_for_each_sample_are_fine():
+    steps = [("softmax", _ONES, 1), ("mul", {"ref": "s0"}, X)]
+    extractor = load_extractor(rows_for_each(*steps))
+    x = torch.randn(3, *SHAPE)
+    torch.testing.assert_close(Head(extractor, extractor.cuts[-1])(x), x * (7 / 6))
 
 
 def test_squeezes_within_a_sample_are_fine():
