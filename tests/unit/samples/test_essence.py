@@ -266,3 +266,21 @@ def test_memory_for_pixels_is_asked_for_before_they_are_decoded(data, each):
     # The picture, three others on the way, and the result.
     assert asked.nbytes == [each * 400 * 300 + 4 * (200 + 10 * upright + 200) + 15 * 200]
     assert not asked.inside
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        (0x0131, 11, 1, b"\0\0\0\x40"),  # a name that is a float
+        (0x011B, 2, 2, b"ab\0\0"),  # a resolution that is a text
+        (0x8825, 16, 1, b"\x32\0\0\0"),  # a place beyond all that can be
+        (0x02BC, 8, 1, b"\0\0\0\0"),  # a document that is a number
+    ],
+)
+def test_odd_entries_do_not_keep_a_picture_from_being_turned(odd):
+    turn = (0x0112, 3, 1, b"\6\0\0\0")
+    plain = encode(picture(31, 17))
+    block = hostile.tiff(turn, odd) + bytes(range(200, 240))
+    jpeg = hostile.into_jpeg(plain, hostile.segment(0xE1, b"Exif\0\0" + block))
+    upright = np.rot90(pillows(plain), -1, (1, 2))
+    assert np.array_equal(decoded(jpeg, parse_transform("crop=31x17")), upright)
