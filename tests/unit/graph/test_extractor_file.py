@@ -166,13 +166,13 @@ BAD_DOCUMENTS = {
                                         args=[10, 10**10]), "powers"),
     "explosion": (_first_output(op="method", target="repeat", args=[X, 100, 100, 100, 100]),
                   "bytes"),
-    "expansion": (_first_output(op="function", target="torch.zeros", args=[10**12]), "bytes"),
+    "expansion": (_first_output(op="function", target="torch.zeros", args=[2**30]), "bytes"),
     "explosion inside a module": (
         lambda d: (
             d["modules"].update(odd={"type": "LocalResponseNorm", "config": {
                 "size": 10**9, "alpha": 1.0, "beta": 1.0, "k": 1.0}}),
             _first_output(op="module", target="odd", args=[X])(d),
-        ), "bytes"),
+        ), "pad must be"),
     "writes into weights": (_first_output(op="method", target="add_",
                                           args=[{"ref": "scale"}, 1]), "odd"),
     "does not run": (_first_output(op="method", target="view", args=[X, 7]), "odd"),
