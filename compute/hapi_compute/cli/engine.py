@@ -73,7 +73,7 @@ def _ask(path: Path) -> dict:
     except (http.client.HTTPException, ValueError) as error:
         raise OSError(f"{path}: no engine answers there ({error!r})") from None
     except OSError as error:
-        raise OSError(f"{path}: {error}") from None
+        raise OSError(f"{path}: {error.strerror or error}") from None
     finally:
         connection.close()
 

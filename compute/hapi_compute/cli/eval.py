@@ -7,6 +7,7 @@ import sys
 import time
 
 from hapi_compute.cli import config_file, early, exit_codes, options
+from hapi_compute.cli.messages import count
 from hapi_compute.cli.predict import add_common
 
 HELP = "measure a trained model on a labelled container"
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     with options.Bar("shard") as bar, classifier(config, client, labelled=True) as made:
         bar.note(f"split {made.split}: {made.why}")
         found = evaluate(made, bar)
-    fallen = f"\n{made.fallbacks} shards were read raw" if made.fallbacks else ""
+    fallen = f"\nread raw: {count(made.fallbacks, 'shard')}" if made.fallbacks else ""
     print(found.table() + fallen, file=sys.stderr if args.json == "-" else sys.stdout)
     options.write_json(
         args.json,

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from hapi_compute.cli import config_file, early, exit_codes, options
+from hapi_compute.cli.messages import count
 from hapi_compute.cli.model_options import WEIGHTS_HELP
 
 HELP = "write the features of a whole dataset to a file"
@@ -61,17 +62,16 @@ def run(args: argparse.Namespace) -> int:
             report = extract(config, client, bar, bar.note)
         except KeyboardInterrupt:
             if bar.done:
-                bar.note(
-                    f"{bar.done} of {bar.total} shards are kept; the same command goes on there"
-                )
+                kept = f"{bar.done} of {count(bar.total, 'shard')} kept"
+                bar.note(f"{kept}; the same command goes on there")
             raise
-    fallen = f", {report.fallbacks} shards read raw" if report.fallbacks else ""
+    fallen = f", {count(report.fallbacks, 'shard')} read raw" if report.fallbacks else ""
     print(
         f"{report.out}: {' x '.join(map(str, report.shape))}, {report.model} at {report.cut}, "
-        f"{report.samples - report.resumed} samples now, {report.resumed} before{fallen}",
+        f"{count(report.samples - report.resumed, 'sample')} now, {report.resumed} before{fallen}",
         file=sys.stderr if args.json == "-" else sys.stdout,
     )
     if report.unlabelled:
-        print(f"{report.unlabelled} samples have no label (-1)", file=sys.stderr)
+        print(f"without a label (-1): {count(report.unlabelled, 'sample')}", file=sys.stderr)
     options.write_json(args.json, report.to_dict())
     return exit_codes.OK

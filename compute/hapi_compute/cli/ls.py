@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from hapi_compute.cli import exit_codes, options
+from hapi_compute.cli.messages import classes, count, size
 
 HELP = "list containers, or the objects and datasets in one"
 #: most containers that are asked for their counts one by one
@@ -43,7 +44,8 @@ def _account(client, out) -> dict:
         print(f"{len(found)} containers; counts may lag behind", file=sys.stderr)
     for each in found:
         name = options.printable(each.name)
-        print(f"{each.objects:>9} objects {_size(each.bytes):>9}  {name}", file=out)
+        objects = "object " if each.objects == 1 else "objects"
+        print(f"{each.objects:>9} {objects} {size(each.bytes):>9}  {name}", file=out)
     return {
         "account": client.account,
         "containers": [each.__dict__ for each in found],
@@ -66,27 +68,28 @@ def _container(client, args: argparse.Namespace, out) -> dict:
 
     url = SwiftUrl.parse(options.swift_url(args.place))
     objects, datasets = [], []
-    count = size = 0
+    objects_there = total = 0
     try:
         for each in client.list(url.container, url.prefix):
-            count, size = count + 1, size + each.bytes
+            objects_there, total = objects_there + 1, total + each.bytes
             if each.name.rpartition("/")[2] == NAME:
                 datasets.append(each.name)
             if not args.datasets:
-                print(f"{_size(each.bytes):>9}  {options.printable(each.name)}", file=out)
+                print(f"{size(each.bytes):>9}  {options.printable(each.name)}", file=out)
                 if args.json is not None:
                     objects.append({"name": each.name, "bytes": each.bytes, "etag": each.etag})
     except NotFound:
         raise NotFound(f"{url}: there is no container {url.container!r}") from None
-    print(f"{count} objects, {_size(size)}", file=out)
+    print(f"{count(objects_there, 'object')}, {size(total)}", file=out)
     found = []
     for name in datasets:
         where = SwiftUrl(url.container, name.rpartition("/")[0])
         body = client.get(url.container, name).body
         manifest = Manifest.from_json(body, f"{url.container}/{name}")
         print(
-            f"dataset {options.printable(str(where))}: {manifest.samples} samples, "
-            f"{len(manifest.classes)} classes, {len(manifest.shards)} shards, {manifest.digest}",
+            f"dataset {options.printable(str(where))}: {count(manifest.samples, 'sample')}, "
+            f"{classes(len(manifest.classes))}, {count(len(manifest.shards), 'shard')}, "
+            f"{manifest.digest}",
             file=out,
         )
         found.append(
@@ -99,13 +102,5 @@ def _container(client, args: argparse.Namespace, out) -> dict:
                 "classes": dict(zip(manifest.classes, manifest.class_counts, strict=True)),
             }
         )
-    document = {"url": str(url), "count": count, "bytes": size, "datasets": found}
+    document = {"url": str(url), "count": objects_there, "bytes": total, "datasets": found}
     return document if args.datasets else document | {"objects": objects}
-
-
-def _size(count: int) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError("unreachable")

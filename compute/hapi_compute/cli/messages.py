@@ -29,4 +29,23 @@ def spelled(text: str, parser: argparse.ArgumentParser) -> str:
 
     # At the beginning, or after words that an option follows.
     text = re.sub(r"^()(\w+)(?==|: | needs | contradicts | is missing)", spelling, text)
-    return re.sub(r"( (?:needs|contradicts|with another) )(\w+)(?=[ =:,]|$)", spelling, text)
+    text = re.sub(r"^(--[\w-]+ (?:needs|contradicts) )(\w+)(?=[ =:,]|$)", spelling, text)
+    return re.sub(r"( with another )(\w+)(?=: )", spelling, text)
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """``1 sample``, ``2 samples``; ``2 classes`` where ``many`` says so."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def classes(number: int) -> str:
+    return count(number, "class", "classes")
+
+
+def size(number: float) -> str:
+    """Bytes for people: ``481 B``, ``10.2 kB``, ``1.1 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if round(number, 1) < 1000 or unit == "GB":
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    raise AssertionError("unreachable")

@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 
 from hapi_compute.cli import config_file, early, exit_codes, options
+from hapi_compute.cli.messages import count
 
 HELP = "label everything in a container with a trained model"
 
@@ -78,8 +79,9 @@ def run(args: argparse.Namespace) -> int:
         "bytes_received": client.counters.snapshot().bytes_received,
         "seconds": time.perf_counter() - started,
     }
-    fallen = f", {made.fallbacks} shards read raw" if made.fallbacks else ""
-    print(f"{samples} samples of {report['shards']} shards{fallen}", file=sys.stderr)
+    fallen = f", {count(made.fallbacks, 'shard')} read raw" if made.fallbacks else ""
+    read = f"{count(samples, 'sample')} of {count(report['shards'], 'shard')}"
+    print(f"{read}{fallen}", file=sys.stderr)
     options.write_json(args.json, report)
     return exit_codes.OK
 

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import PurePath
 
 from hapi_compute.cli import early, exit_codes, options
+from hapi_compute.cli.messages import classes, count, size
 
 HELP = "pack images into shards and upload them"
 #: class names, and kinds of files left out, that are told
@@ -95,9 +96,9 @@ def run(args: argparse.Namespace) -> int:
     for line in _remarks(report, config.target):
         print(options.printable(line), file=sys.stderr)
     print(
-        f"{config.target}: {report.samples} samples, {len(report.classes)} classes, "
-        f"{report.shards} shards ({report.bytes / 1e6:.1f} MB); uploaded {report.uploaded} shards "
-        f"({report.bytes_uploaded / 1e6:.1f} MB)",
+        f"{config.target}: {count(report.samples, 'sample')}, {classes(len(report.classes))}, "
+        f"{count(report.shards, 'shard')} ({size(report.bytes)}); uploaded "
+        f"{count(report.uploaded, 'shard')} ({size(report.bytes_uploaded)})",
         file=out,
     )
     if report.classes:
@@ -116,14 +117,17 @@ def _remarks(report, target):
         yield f"skipped {place}"
     if report.ignored:
         kinds = Counter(PurePath(name).suffix.lower() or "none" for name in report.ignored)
-        told = _some([f"{kind} {count}" for kind, count in kinds.most_common()])
-        yield f"{len(report.ignored)} files are called like no image: left out ({told})"
+        told = _some([f"{kind} {number}" for kind, number in kinds.most_common()])
+        files = "1 file is" if len(report.ignored) == 1 else f"{len(report.ignored)} files are"
+        yield f"{files} called like no image: left out ({told})"
     if report.pruned:
-        yield f"removed {report.pruned} objects that earlier puts had left below {target}"
+        yield f"removed {count(report.pruned, 'object')} that earlier puts had left below {target}"
     if report.stale:
-        left = f" ({report.left} are shards of earlier puts: --prune removes them)"
+        shards = "is a shard" if report.left == 1 else "are shards"
+        left = f" ({report.left} {shards} of earlier puts: --prune removes them)"
+        lie = "lies" if report.stale == 1 else "lie"
         yield (
-            f"{report.stale} other objects lie below {target}; they are not part of the dataset"
+            f"{count(report.stale, 'other object')} {lie} below {target}, no part of the dataset"
             f"{left if report.left else ''}"
         )
 

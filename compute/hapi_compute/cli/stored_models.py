@@ -7,7 +7,7 @@ import json
 import re
 import sys
 
-from hapi_compute.cli import exit_codes, options
+from hapi_compute.cli import exit_codes, messages, options
 from swift_hapi.protocol.digest import model_hex
 from swift_hapi.protocol.headers import DEFAULT_MODEL_CONTAINER
 
@@ -48,7 +48,9 @@ def ls(args: argparse.Namespace) -> int:
         if args.long:
             shape = "x".join(map(str, row["input"])) if row["input"] else "?"
             more = f"  {shape} to {row['freeze_at'] or '?'}"
-        print(f"{each.bytes / 1e6:>9.1f} MB  {options.printable(row['model'])}{more}", file=out)
+        print(f"{messages.size(each.bytes):>9}  {options.printable(row['model'])}{more}", file=out)
+    if not rows:
+        print(f"no extractor files in {options.printable(args.container)}", file=sys.stderr)
     options.write_json(args.json, {"container": args.container, "models": rows})
     return exit_codes.OK
 
@@ -64,6 +66,8 @@ def rm(args: argparse.Namespace, wanted: list[str]) -> int:
     client = options.client(args)
     files = list(_files(client, args.container))
     chosen = files if args.all else [_find(text, files) for text in wanted]
+    if not chosen:
+        print(f"no extractor files in {options.printable(args.container)}", file=sys.stderr)
     removed = []
     for each in dict.fromkeys(chosen):
         if not args.dry_run:

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from hapi_compute.cli import early, exit_codes, options
+from hapi_compute.cli.messages import classes, count, size
 
 HELP = "look at every byte of a dataset and say what is wrong with it"
 #: problems shown before only their number is told
@@ -50,11 +51,11 @@ def run(args: argparse.Namespace) -> int:
         print(options.printable(problem), file=sys.stderr)
     if len(report.problems) > _SHOWN:
         print(f"and {len(report.problems) - _SHOWN} more", file=sys.stderr)
-    said = "is whole" if report.good else f"has {len(report.problems)} problems"
+    said = "is whole" if report.good else f"has {count(len(report.problems), 'problem')}"
     digest = f", {report.digest}" if report.digest else ", no manifest"
     print(
-        f"{url} {said}: {report.samples} samples, {len(report.classes)} classes, "
-        f"{report.objects} objects, {report.bytes / 1e6:.1f} MB{digest}",
+        f"{url} {said}: {count(report.samples, 'sample')}, {classes(len(report.classes))}, "
+        f"{count(report.objects, 'object')}, {size(report.bytes)}{digest}",
         file=sys.stderr if args.json == "-" else sys.stdout,
     )
     options.write_json(args.json, report.to_dict())

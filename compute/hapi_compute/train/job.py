@@ -123,7 +123,9 @@ class Job:
         self.state.stopped = patience is not None and self.state.without_gain() >= patience
         self.windows = loop.windows_left(self.config, parts.dataset, self.state)
         if not self.windows:
-            progress.note(f"all {len(self.state.epochs)} epochs are done: nothing is left to do")
+            done = len(self.state.epochs)
+            epochs = "its epoch is" if done == 1 else f"all {done} epochs are"
+            progress.note(f"{epochs} done: nothing is left to do")
         # The store may answer two ranks differently; they must agree on what comes next.
         self._asked = self.world.on_first(lambda: planning.asked(self.config, pipeline))
         if self._asked is None or self._asked.cut is not None:

@@ -15,7 +15,7 @@ def test_containers(swift, hapi, capsys):
     assert [c["name"] for c in report["containers"]] == ["%41", "a\nb", "b", "c", "\U0001f600"]
     assert report["containers"][0] == {"name": "%41", "objects": 1, "bytes": 5}
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 5 and lines[1].endswith("a\\nb") and "1 objects" in lines[1]
+    assert len(lines) == 5 and lines[1].endswith("a\\nb") and "1 object " in lines[1]
 
 
 def test_counts_are_those_of_the_containers(swift, hapi, capsys, monkeypatch):

@@ -68,7 +68,7 @@ def test_usage_errors_have_their_exit_code(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("ST_AUTH", "http://127.0.0.1:9/auth")
     monkeypatch.setenv("ST_USER", "u")
     monkeypatch.setenv("ST_KEY", "k")
-    assert main(["put", str(tmp_path), "c/p"]) == 2
+    assert main(["put", str(tmp_path), "swift://"]) == 2
     assert main(["put", str(tmp_path), "swift://c/p", "--shard-samples", "0"]) == 2
     model = ["--model", "m", "--weights", "w", "--freeze-at", "f"]
     assert main(["train", "swift://c/p", *model, "--epochs", "0"]) == 2

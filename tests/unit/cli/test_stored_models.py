@@ -47,6 +47,18 @@ def test_ls_looks_into_a_file(swift, hapi, tmp_path):
     assert report["models"][1]["input"] is None
 
 
+def test_nothing_there_is_said(hapi, capsys):
+    for argv in (["ls"], ["rm", "--all"], ["ls", "--container", "other"]):
+        assert hapi("models", *argv)[0] == 0
+        where = argv[-1] if argv[-1] == "other" else "hapi-models"
+        assert capsys.readouterr().err == f"no extractor files in {where}\n"
+
+
+def test_sizes_are_told_in_units_that_suit_them(models, hapi, capsys):
+    assert hapi("models", "ls")[0] == 0
+    assert "14 B  sha256:" in capsys.readouterr().out
+
+
 def test_no_container_no_models(hapi):
     assert hapi("models", "ls") == (0, {"container": "hapi-models", "models": []})
 
