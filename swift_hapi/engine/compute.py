@@ -60,7 +60,8 @@ class Manners:
     overrun: Callable[[], None] = lambda: None
 
 
-_ALONE = Manners()
+#: of who need not think of others
+ALONE = Manners()
 
 
 @contextlib.contextmanager
@@ -157,7 +158,7 @@ async def run_batch(
     before: asyncio.Future[None] | None,
     padded: int = 0,
     memory: HeadMemory | None = None,
-    manners: Manners = _ALONE,
+    manners: Manners = ALONE,
 ) -> Cost:
     """Run one micro-batch; its requests get their rows, their faults, and their times.
 

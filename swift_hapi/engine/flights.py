@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 
 from swift_hapi.engine.buffers import Scratch
-from swift_hapi.engine.compute import AllocationFailed, Cost, Manners, Slot, run_batch
+from swift_hapi.engine.compute import ALONE, AllocationFailed, Cost, Manners, Slot, run_batch
 from swift_hapi.engine.control import LaneKey
 from swift_hapi.engine.device import Device
 from swift_hapi.engine.lane import Lane
@@ -66,7 +66,7 @@ class Flights:
         return Place(lane, before, through)
 
     async def fly(
-        self, slots: list[Slot], lane: Lane, place: Place, manners: Manners
+        self, slots: list[Slot], lane: Lane, place: Place, manners: Manners = ALONE
     ) -> End:
         """Run one micro-batch; call it in a task of its own. Its requests hear of any error but
         a shortage of memory, which is for the caller to answer."""

@@ -21,9 +21,8 @@ from swift_hapi.graph.memory import UNMEASURED, MemoryModel
 from swift_hapi.protocol.errors import BadTransform, EngineBusy, ModelInvalid
 
 T = TypeVar("T")
-#: Operations per second, the elements of all results among them: what functions like sin() reach
-#: on one core. Matrix products are fifty times as fast.
-_SLOWEST = 1e9
+#: Operations per second that any machine reaches: one core, with thin layers.
+_SLOWEST = 1e10
 #: Input shapes remembered per model; clients choose them.
 _SHAPES = 16
 #: Things to be made that wait, by account: they are made even when nobody waits for them any more.

@@ -18,7 +18,7 @@ def slow_network() -> bytes:
     size = {"tuple": [_SIDE, _SIDE]}
     nodes = [call("up", "function", "functional.interpolate", X, size, None, "nearest")]
     for k in range(_NODES):
-        nodes.append(call(f"s{k}", "method", "sin", {"ref": nodes[-1]["name"]}))
+        nodes.append(call(f"s{k}", "method", "neg", {"ref": nodes[-1]["name"]}))
     nodes.append(call("end", "method", "amax", {"ref": nodes[-1]["name"]}, {"tuple": [2, 3]}))
     return file(nodes, "end")
 
@@ -26,7 +26,9 @@ def slow_network() -> bytes:
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory, models):
     directory = tmp_path_factory.mktemp("slow")
-    process = EngineProcess(directory, batch_time="0.1", admission_timeout="60")
+    process = EngineProcess(
+        directory, batch_time="0.1", admission_timeout="60", max_sample_gflops=50_000
+    )
     (directory / "models" / "net1.safetensors").write_bytes(models[0].path.read_bytes())
     (directory / "models" / "slow.safetensors").write_bytes(slow_network())
     try:
