@@ -87,7 +87,7 @@ def parse(text: str) -> tuple[str, str, dict[str, object]]:
 
 
 def _source(text: str, dataset) -> Source:
-    keys, samples = Keys(), []
+    keys, samples, root = Keys(), [], Path(parse(text)[1])
     files = _files(dataset)
     top = -1
     for index in range(len(dataset)):
@@ -101,7 +101,8 @@ def _source(text: str, dataset) -> Source:
         top = max(top, label)
         key = keys.unique(f"{index:06d}")
         if path is not None:
-            samples.append(of_file(key, label, path, str(path)))
+            name = path.relative_to(root) if path.is_relative_to(root) else path
+            samples.append(of_file(key, label, path, str(name)))
         else:
             content = ItemContent(dataset, index)
             if not hasattr(dataset[index][0], "save"):

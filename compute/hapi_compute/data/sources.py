@@ -65,11 +65,12 @@ class _Found:
         self.samples: list[SourceSample] = []
         self.unusable: list[str] = []
         self.ignored: list[str] = []
+        self.links: list[Path] = []
 
     def folder(self, folder: Path, label: int | None) -> list[SourceSample]:
         """Everything below ``folder``; what is of use, once more."""
         before = len(self.samples)
-        for path in _files(folder, self.unusable):
+        for path in _files(folder, self.unusable, self.links):
             relative = str(path.relative_to(self.root))
             extension = _extension(path)
             if extension in KINDS:
@@ -87,6 +88,9 @@ class _Found:
         return self.samples[before:]
 
     def source(self, classes: tuple[str, ...], notes: list[str]) -> Source:
+        if self.links:
+            # They may lead in a circle, or to what is taken already.
+            notes = [*notes, f"{len(self.links)} links to folders not followed: {self.links[0]}"]
         return Source(
             tuple(self.samples), classes, tuple(self.unusable), ignored=tuple(self.ignored),
             notes=tuple(notes),
@@ -97,12 +101,13 @@ def _extension(path: Path) -> str:
     return path.suffix.lower().removeprefix(".")
 
 
-def _files(folder: Path, unusable: list[str]) -> Iterator[Path]:
+def _files(folder: Path, unusable: list[str], links: list[Path]) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         unusable.append(f"{error.filename}: {error.strerror}")
 
     for root, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted((f for f in folders if not f.startswith(".")), key=os.fsencode)
+        links += [path for path in (Path(root, f) for f in folders) if path.is_symlink()]
         for name in sorted(names, key=os.fsencode):
             if not name.startswith("."):
                 yield Path(root, name)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import struct
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,36 +11,15 @@ from PIL import Image
 
 from hapi_compute.data.errors import BadSource, DatasetError, LabelMissing
 from hapi_compute.data.listing import pin
-from hapi_compute.data.manifest import Manifest
 from hapi_compute.data.names import read_names
 from hapi_compute.data.packing import build_tar
 from hapi_compute.data.source_torchvision import parse
 from hapi_compute.data.uploader import PutConfig, upload
 from hapi_compute.store.errors import Overwritten
 from hapi_compute.store.names import SwiftUrl
-from swift_hapi.protocol.limits import Limits
-from swift_hapi.samples.shard import read_shard
 from tests.unit.data.images import class_folders, picture
+from tests.unit.data.packed import TARGET, content, put
 from tests.unit.samples.builders import tar
-
-TARGET = SwiftUrl("out", "d")
-
-
-def put(store, source, **options):
-    return upload(PutConfig(source, TARGET, **{"shard_samples": 3} | options), store)
-
-
-def content(swift) -> dict[str, tuple[str, bytes]]:
-    """key -> (class, bytes) of everything below the target."""
-    objects = swift.containers["out"]
-    manifest = Manifest.from_json(objects["d/hapi-dataset.json"].body, "m")
-    found = {}
-    for entry in manifest.shards:
-        for sample in read_shard(objects[f"d/{entry.name}"].body, entry.name, Limits()).samples:
-            assert sample.key not in found
-            found[sample.key] = (manifest.classes[sample.label], bytes(sample.data))
-    assert len(found) == manifest.samples == sum(manifest.class_counts)
-    return found
 
 
 @pytest.mark.parametrize("name", ["list.csv", "list.jsonl"])
@@ -65,44 +42,6 @@ def test_a_table_of_files(swift, store, tmp_path, name):
     with pytest.raises(BadSource, match="gone.jpg: there is no such file"):
         put(store, tmp_path / name)
     assert put(store, tmp_path / name, skip_bad=True).samples == 2
-
-
-def test_names_of_files_can_be_told_from_keys(swift, store, tmp_path):
-    root = tmp_path / "d"
-    names = ("ü 😀/a b.jpg", "ü 😀/a.b.jpg", "ü 😀/a_b.JPG", "ü 😀/a_b.png", f"x/{'z' * 220}.jpg")
-    for number, name in enumerate(names):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(picture(number, "PNG" if name.endswith("png") else "JPEG"))
-    report = put(store, root)
-    told = read_names(store, pin(store, TARGET))
-    assert {told(key): data for key, (_, data) in content(swift).items()} == {
-        name: (root / name).read_bytes() for name in names
-    }
-    assert {key: told(key) for key in report.names} == report.names
-    assert json.loads(swift.containers["out"]["d/hapi-names.json"].body)["names"] == {
-        "ü 😀/a_b": "ü 😀/a.b.jpg", "ü 😀/a_b-2": "ü 😀/a_b.JPG", "ü 😀/a_b-3": "ü 😀/a_b.png",
-    }  # fmt: skip
-    assert (report.stale, pin(store, TARGET).stray) == (0, 0)
-    assert put(store, root).uploaded == 0
-    by_path = pin(store, TARGET, labels="path")
-    found = by_path.shards[0].labels.of([*report.names], "x").tolist()
-    assert found == [int(key.startswith("ü")) for key in report.names]
-
-
-def test_names_of_no_dataset_or_another(swift, store, tmp_path):
-    put(store, class_folders(tmp_path / "d"))
-    listed, objects = pin(store, TARGET), swift.containers["out"]
-    put(store, class_folders(tmp_path / "e", 1))
-    with pytest.raises(Overwritten):
-        read_names(store, listed)
-    objects["d/hapi-names.json"].body = b"{}"
-    listed = replace(listed, names=objects["d/hapi-names.json"].etag)
-    with pytest.raises(DatasetError, match="out/d/hapi-names.json: holds no names of files"):
-        read_names(store, listed)
-    del objects["d/hapi-names.json"]
-    assert read_names(store, listed)("k") is None
-    # As earlier releases left them: without names.
-    assert read_names(store, replace(listed, names=None))("k") is None
 
 
 def test_a_directory_with_a_table(swift, store, tmp_path):
@@ -254,8 +193,14 @@ def test_torchvision_arrays(swift, store, tmp_path):
 def test_torchvision_files_stay_as_they_are(swift, store, tmp_path):
     root = class_folders(tmp_path / "d", 2, 2)
     put(store, f"torchvision:ImageFolder:{root}")
-    expected = {p.read_bytes(): p.parent.name for p in root.rglob("*") if p.is_file()}
-    assert {data: name for name, data in content(swift).values()} == expected
+    paths = {p.read_bytes(): p for p in root.rglob("*") if p.is_file()}
+    expected = {data: path.parent.name for data, path in paths.items()}
+    found = content(swift)
+    assert {data: name for name, data in found.values()} == expected
+    name_of = read_names(store, pin(store, TARGET))
+    assert {name_of(key): data for key, (_, data) in found.items()} == {
+        str(path.relative_to(root)): data for data, path in paths.items()
+    }
 
 
 def test_torchvision_fetches_nothing_unless_told(store, tmp_path):

@@ -98,7 +98,9 @@ def test_a_link_to_nothing_is_one_bad_file_among_others(tmp_path):
     os.mkfifo(root / "class 0" / "b.jpg")
     (root / "class 0" / "c.jpg").symlink_to("0.jpg")
     (root / "class 0" / "d.webp").write_bytes(b"x")
+    (root / "class 0" / "e").symlink_to(root)
     source = open_source(root)
+    assert source.notes == (f"1 links to folders not followed: {root}/class 0/e",)
     assert [s.key[-1] for s in source.samples] == ["0", "1", "c"]
     assert [why.removeprefix(f"{root}/class 0/") for why in source.unusable] == [
         "a.jpg: is a link to nothing",
