@@ -6,7 +6,7 @@ import argparse
 import re
 
 #: of files that an option names and that are not there, or are of another kind
-NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+NOT_THERE = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 
 
 def explained(error: Exception, parser: argparse.ArgumentParser) -> str:

@@ -39,7 +39,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--split", default="auto", metavar="CUT",
-        help="cut up to which the store computes, raw, or auto: the fewest bytes (auto)",
+        help="cut or module up to which the store computes, raw, or auto: fewest bytes (auto)",
     )  # fmt: skip
     parser.add_argument(
         "--allow-code", action="store_true",

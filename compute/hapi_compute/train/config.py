@@ -36,7 +36,7 @@ class TrainConfig:
     :param model: as :func:`hapi_compute.models.load_model` takes it
     :param weights: as :func:`hapi_compute.models.load_model` takes it
     :param freeze_at: cut or module up to which the model is frozen
-    :param split: a cut of the frozen part, ``raw``, or ``auto``
+    :param split: a cut of the frozen part or a module in it, ``raw``, or ``auto``
     :param transform: ``X-Hapi-Transform`` grammar; None: the model's own; ``none``: samples are
         tensors. Seed and epoch of random steps are filled in where they are missing
     :param augment: random steps that are added to ``transform``, in its grammar, for training
