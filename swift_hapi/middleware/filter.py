@@ -53,8 +53,9 @@ Options
     metadata has ``X-Account-Meta-Hapi: on``; ``container``, those of containers that have
     ``X-Container-Meta-Hapi: on``. Others are answered 403. Default ``off``.
 ``auth_cache_time``
-    Seconds (at most 60) for which it is remembered that a token may read a model; 0 asks each
-    time. Default ``60.0``.
+    Seconds (at most 60) for which it is remembered that a token may read a model that is named
+    by its digest; 0 asks each time. A model that is named otherwise is looked at by each request,
+    which takes some milliseconds: its name may have been given to other bytes. Default ``60.0``.
 ``auth_cache_size``
     How many such permissions a proxy worker remembers. Default ``1024``.
 ``connect_timeout``
