@@ -30,6 +30,7 @@ from swift_hapi.middleware.source import SWIFT_SOURCE, Source
 from swift_hapi.protocol import headers as names
 from swift_hapi.protocol.digest import model_hex
 from swift_hapi.protocol.errors import (
+    HapiError,
     ModelForbidden,
     ModelInvalid,
     ModelMismatch,
@@ -132,7 +133,7 @@ class ModelResolver:
         """:raises ModelMismatch, ModelInvalid: the engine has refused these bytes lately"""
         error = self._refused.get((path.quoted, etag))
         if error is not None:
-            raise type(error)(error.detail, **error.members)
+            raise _again(error)
 
     def _held(
         self, engine: EngineModels, path: ModelPath, etag: str, known: KnownModel | None = None
@@ -156,7 +157,8 @@ class ModelResolver:
         try:
             digest = engine.put(path.hex, source.length, source.chunks())
         except (ModelInvalid, ModelMismatch) as error:
-            self._refused.put((path.quoted, source.etag), error.with_traceback(None))
+            # Not the error itself: it holds on to all that it was raised among.
+            self._refused.put((path.quoted, source.etag), _again(error))
             raise
         finally:
             source.close()
@@ -200,6 +202,10 @@ class ModelResolver:
             semaphore, users = self._uploads.pop(key)
             if users > 1:
                 self._uploads[key] = (semaphore, users - 1)
+
+
+def _again(error: HapiError) -> HapiError:
+    return type(error)(error.detail, **error.members)
 
 
 def _key(path: ModelPath, identity: Identity) -> tuple[str, str, str] | None:
