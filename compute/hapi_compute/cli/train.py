@@ -49,7 +49,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--freeze-at", required=True, metavar="CUT", help="cut or module; all before it is frozen"
     )
-    option(model, "split", "auto, raw, or the cut or module up to which the store computes", metavar="CUT")
+    option(model, "split", "auto, raw, or the cut or module up to which the store computes",
+           metavar="CUT")  # fmt: skip
     option(model, "task", "your own head and loss: FILE.py:FACTORY of a TrainingTask",
            metavar="REF")  # fmt: skip
     option(model, "num_classes", "where the dataset does not say", type=int, metavar="N")
