@@ -57,11 +57,12 @@ class ControllerMachine(RuleBasedStateMachine):
     """Books: what an executor that obeys the controller would really hold."""
 
     requests = Bundle("requests")
+    config = CONFIG
 
     def __init__(self):
         super().__init__()
         self.controller = Controller(
-            [DeviceSpec("one", BUDGET), DeviceSpec("two", BUDGET, max_lanes=2)], CONFIG
+            [DeviceSpec("one", BUDGET), DeviceSpec("two", BUDGET, max_lanes=2)], self.config
         )
         self.now = 0.0
         self.count = 0
@@ -95,17 +96,21 @@ class ControllerMachine(RuleBasedStateMachine):
             elif event.what is What.ADMITTED and event.subject in self.wanted:
                 self.go_on(event.subject)
 
-    def start(self, device):
-        answer = self.controller.next_batch(device, self.now)
+    def start(self, device, without=frozenset()):
+        lanes = self.controller.devices[device].lanes
+        waiting = {key: set(lane.queue.accounts) for key, lane in lanes.busy.items()}
+        limits = {key: lane.limit for key, lane in lanes.busy.items()}
+        answer = self.controller.next_batch(device, self.now, without)
         if isinstance(answer, Pause):
             self.news()
             assert answer.until is None or answer.until > self.now
             return False
-        lane = self.controller.devices[device].lanes.busy[answer.lane]
+        assert waiting[answer.lane] - without
+        lane = lanes.busy[answer.lane]
         left = lane.queue.waiting
         assert answer.size == sum(part.count for part in answer.parts)
-        assert answer.size >= min(lane.floor, answer.size + left)
-        assert answer.size <= lane.cap
+        assert answer.size >= min(lane.least, answer.size + left)
+        assert answer.size <= limits[answer.lane] <= lane.cap
         self.news()
         self.flights[answer.id] = answer
         self.activation[answer.id] = lane.activation_bytes
@@ -113,11 +118,11 @@ class ControllerMachine(RuleBasedStateMachine):
         self.loaded[device][answer.lane.digest] = SPEC_OF[answer.lane].weight_bytes
         return True
 
-    def land(self, batch, seconds):
+    def land(self, batch, seconds, **ran):
         del self.flights[batch.id]
         for part in batch.parts:
             self.done[part.request].append((part.start, part.count))
-        for request in self.controller.batch_done(batch, seconds, self.now):
+        for request in self.controller.batch_done(batch, seconds, self.now, **ran):
             assert request not in self.complete
             self.complete.add(request)
             ranges = sorted(self.done[request])
@@ -197,6 +202,11 @@ class ControllerMachine(RuleBasedStateMachine):
     def start_one(self, device):
         self.start(device)
 
+    @rule(device=st.integers(0, 1), without=st.frozensets(st.sampled_from("pqr")))
+    def start_without(self, device, without):
+        """Some accounts' micro-batches make way for those of others."""
+        self.start(device, without)
+
     @rule(device=st.integers(0, 1))
     def start_all(self, device):
         while self.start(device):
@@ -206,6 +216,12 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), seconds=st.floats(0, 20))
     def finish(self, data, seconds):
         self.land(self.flights[data.draw(st.sampled_from(sorted(self.flights)))], seconds)
+
+    @precondition(lambda self: self.flights)
+    @rule(data=st.data(), seconds=st.floats(0, 20), whole=st.booleans())
+    def finish_in_part(self, data, seconds, whole):
+        batch = self.flights[data.draw(st.sampled_from(sorted(self.flights)))]
+        self.land(batch, seconds, ran=data.draw(st.integers(0, batch.size)), whole=whole)
 
     @precondition(lambda self: self.flights)
     @rule(data=st.data())
@@ -317,12 +333,12 @@ class ControllerMachine(RuleBasedStateMachine):
             stale = any(key not in lanes.busy for key in plan.targets)
             full = device.spec.max_lanes is not None and len(plan.targets) >= device.spec.max_lanes
             for key, lane in lanes.busy.items():
-                top = min(lane.cap, lane.total)
+                top = min(lane.limit, lane.total)
                 if key in plan.targets:
-                    assert plan.targets[key] >= min(lane.floor, top)
+                    assert plan.targets[key] >= min(lane.least, top)
                     assert plan.targets[key] >= top or lane.sample_cost > left
                 elif not (full or plan.insisting):
-                    least = lane.spec.workspace_bytes + min(lane.floor, top) * lane.sample_cost
+                    least = lane.spec.workspace_bytes + min(lane.least, top) * lane.sample_cost
                     if key.digest not in plan.digests:
                         least += lane.spec.weight_bytes
                     assert least > left
@@ -365,6 +381,17 @@ class ControllerMachine(RuleBasedStateMachine):
             assert not device.outlook.coming
 
 
+class TimedMachine(ControllerMachine):
+    """Micro-batches are small until samples' time is known, and while they take long."""
+
+    config = replace(CONFIG, batch_seconds=2.0)
+
+
+TestTimedController = TimedMachine.TestCase
+TestTimedController.settings = settings(
+    max_examples=100, stateful_step_count=40, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 TestController = ControllerMachine.TestCase
 TestController.settings = settings(
     max_examples=150, stateful_step_count=40, deadline=None,

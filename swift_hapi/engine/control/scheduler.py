@@ -210,7 +210,7 @@ class Scheduler:
         least = min(
             lane.spec.weight_bytes
             + lane.spec.workspace_bytes
-            + min(lane.floor, lane.total) * lane.sample_cost
+            + min(lane.least, lane.total) * lane.sample_cost
             for lane in self.lanes.busy.values()
         )
         short = least - (self.ledger.budget - self.ledger.held) - leaving
