@@ -191,8 +191,8 @@ def test_what_is_wrong_is_said(cluster, store, tmp_path, monkeypatch, capsys):
     for more, why in (
         (["--out", "f.txt"], "want a name that ends in .npy or .safetensors"),
         (["--out", "f.npy", "--cut", "nowhere"], "cut='nowhere'"),
-        (["--out", "f.npy", "--micro-batch", "0"], "micro_batch=0: want 1 to 4096"),
-        (["--out", "f.npy", "--transform", "resize=x"], "transform='resize=x'"),
+        (["--out", "f.npy", "--micro-batch", "0"], "--micro-batch=0: want 1 to 4096"),
+        (["--out", "f.npy", "--transform", "resize=x"], "--transform='resize=x'"),
     ):
         assert hapi(cluster, monkeypatch, "extract", DATA, *OPTIONS, *more) == 2
         assert why in capsys.readouterr().err

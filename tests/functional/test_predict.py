@@ -150,12 +150,15 @@ def test_labels_from_a_table(cluster, store, container, trained, tmp_path, monke
 def test_what_is_wrong_is_said(
     cluster, store, container, trained, tmp_path, monkeypatch, capsys
 ):
+    assert hapi(cluster, monkeypatch, "eval", TEST, "--run", tmp_path) == 2
+    assert "holds no model" in capsys.readouterr().err
     (tmp_path / "model.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"")
     assert hapi(cluster, monkeypatch, "eval", TEST, "--run", tmp_path) == 1
     assert "no description of a model" in capsys.readouterr().err
     argv = ["eval", TEST, "--run", trained[1], *THREADS]
     assert hapi(cluster, monkeypatch, *argv, "--split", "fc") == 2
-    assert "split='fc'" in capsys.readouterr().err
+    assert "--split='fc'" in capsys.readouterr().err
     put(store, digit_folders(tmp_path / "other" / "x", 0, 8), f"swift://{container}/d")
     (tmp_path / "other" / "x" / "0").rename(tmp_path / "other" / "x" / "zero")
     put(store, tmp_path / "other" / "x", f"swift://{container}/d")
