@@ -16,7 +16,7 @@ from swift_hapi.graph.residence import peak_resident, reset_peak
 #: activations that an engine would grant one micro-batch
 CAP = 256 * 2**20
 #: operations per sample that an engine would allow
-FLOPS = 2e9
+FLOPS = 5e9
 #: address space beyond what the process has at its start: what exceeds it fails here, not later
 HEADROOM = 3 * 2**30
 

@@ -38,14 +38,14 @@ class Caps:
 
     :param parameter_bytes: all tensors of a file together
     :param tensor_bytes: any one tensor that is made while the network runs, per sample
-    :param flops: of one sample through the whole network; an element of any result that is no
-        matrix product or convolution counts as one
+    :param flops: of one sample through the whole network, as fast as those of a matrix product;
+        an element of any other result counts as hundreds (``work.py``)
     :param node_flops: of one sample in one node: between nodes a run can be given up, in them not
     :param effort: tensors made in one run on meta tensors, also those within modules; operations
         that are slow there count as more (6,400)
     :param constant_bytes: all that is computed from weights alone, once, while loading; as much
         again as the weights take, eight times, is allowed on top
-    :param constant_flops: work of the same; two for every byte of weights are allowed on top
+    :param constant_flops: work of the same; 500 for every byte of weights are allowed on top
     :param seconds: of one CPU, for the same (0.4): in case that an operation is slower than known
     """
 
@@ -55,7 +55,7 @@ class Caps:
     node_flops: float = 4e11
     effort: int = 12_000
     constant_bytes: int = 64 * MiB
-    constant_flops: float = 1e9
+    constant_flops: float = 1e11
     seconds: float = 2.0
 
     def __post_init__(self):
@@ -68,7 +68,7 @@ class Caps:
         return replace(
             self,
             constant_bytes=self.constant_bytes + 8 * nbytes,
-            constant_flops=self.constant_flops + 2 * nbytes,
+            constant_flops=self.constant_flops + 500 * nbytes,
         )
 
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import functools
-import math
 import time
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from swift_hapi.graph.caps import MAX_HANDLED, MAX_RANK, Caps
 from swift_hapi.graph.effort import effort
 from swift_hapi.graph.isolation import Isolation
 from swift_hapi.graph.kernels import check_call
+from swift_hapi.graph.work import work
 from swift_hapi.protocol.errors import ModelInvalid
-
-#: results that are as much work per element as the window they look at
-_WINDOWS = ("max_pool", "avg_pool", "adaptive_", "_adaptive_")
 
 
 class _Idle(TorchDispatchMode):
@@ -94,9 +90,9 @@ class Watch(TorchDispatchMode):
         self.effort += effort(func.overloadpacket.__name__, len(outputs))
         if self.effort > caps.effort:
             raise ModelInvalid("too many tensors are made on the way, or by slow operations")
-        work = _work(func, args, kwargs, out, outputs)
+        cost = work(func, args, kwargs, out, outputs)
         if self.constant:
-            self.constant_flops += work
+            self.constant_flops += cost
             self.constant_bytes += sum(tensor.nbytes for tensor in outputs)
             if self.constant_flops > caps.constant_flops:
                 raise ModelInvalid("too much is computed from weights alone")
@@ -105,7 +101,7 @@ class Watch(TorchDispatchMode):
                     "too much memory is needed for what is made of weights alone"
                 )
         else:
-            self.flops += work
+            self.flops += cost
             if self.flops > caps.flops * self._batch:
                 raise ModelInvalid(f"more than {caps.flops:.3g} operations per sample")
             if self.flops - self._before > caps.node_flops * self._batch:
@@ -124,26 +120,3 @@ def _flat(value):
             yield from _flat(item)
     else:
         yield value
-
-
-def _work(func, args, kwargs, out, outputs) -> float:
-    count = flop_registry.get(func.overloadpacket)
-    if count is not None:
-        return count(*args, **kwargs, out_val=out)
-    elements = sum(tensor.numel() for tensor in outputs)
-    name = func.overloadpacket.__name__
-    if name.startswith(_WINDOWS):
-        return elements * _window(name, args, outputs)
-    inputs = sum(arg.numel() for arg in args if torch.is_tensor(arg))
-    return max(elements, inputs)
-
-
-def _window(name: str, args, outputs) -> float:
-    """Elements that one element of a pool's result looks at."""
-    if "adaptive" in name:
-        return max(1.0, args[0].numel() / max(1, outputs[0].numel())) * 4
-    window = args[1]
-    if isinstance(window, int):
-        return max(1, window) ** 3
-    dims = 3 if "3d" in name else 2
-    return max(1, math.prod(window) if len(window) > 1 else window[0] ** dims)

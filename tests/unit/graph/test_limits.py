@@ -19,6 +19,7 @@ from swift_hapi.graph.extractor import Extractor, load_extractor
 from swift_hapi.graph.interpreter import Head
 from swift_hapi.graph.modules import bind, build, spec_of
 from swift_hapi.graph.program import Program
+from swift_hapi.graph.work import ELEMENT, READ
 from swift_hapi.protocol.errors import ModelInvalid
 
 
@@ -88,7 +89,7 @@ COSTLY = {
         lambda: taken_apart({"ref": "w"}, axis=0), "too many pieces"),
     "slow operations": (lambda: costly.chain_of("interpolate", 4_000), "slow operations"),
     "many operations": (lambda: costly.chain_of("response", 2_000), "too many tensors are made"),
-    "slow constants": (lambda: costly.from_nothing("conv", 50, 64), "computed from weights"),
+    "slow constants": (lambda: costly.from_nothing("conv", 50, 256), "computed from weights"),
     "large constants": (lambda: costly.from_nothing("chain", 500, 500), "made of weights"),
 }  # fmt: skip
 
@@ -148,18 +149,44 @@ def test_one_node_may_not_do_it_all():
     """A run is given up between nodes only."""
     data = file([call("a", "function", "torch.matmul", X, X), call("b", "method", "relu",
                 {"ref": "a"})], "b", shape=(3, 64, 64))  # fmt: skip
-    work = 2 * 3 * 64**3
+    work = load_extractor(data).flops - 3 * 64**2 * ELEMENT
+    assert work > 2 * 3 * 64**3 + 3 * 64**2 * (ELEMENT + 2 * READ)
     load_extractor(data, Caps(node_flops=1.1 * work))
     with pytest.raises(ModelInvalid, match="node 'a'.*operations in one node"):
         load_extractor(data, Caps(node_flops=0.9 * work))
-    assert load_extractor(data).flops > work
     # Several nodes may do more together.
-    load_extractor(chain(100, "method", "sigmoid"), Caps(node_flops=192))
+    load_extractor(chain(100, "method", "sigmoid"), Caps(node_flops=192 * 400))
+
+
+def sines(count: int) -> bytes:
+    """So many of an image of 2048 pixels a side, enlarged from eight."""
+    nodes = [call("up", "function", "functional.interpolate", X, {"tuple": [2048, 2048]})]
+    for i in range(count):
+        nodes.append(call(f"s{i}", "method", "sin", {"ref": nodes[-1]["name"]}))
+    nodes.append(call("end", "method", "amax", {"ref": nodes[-1]["name"]}, {"tuple": [2, 3]}))
+    return file(nodes, "end")
+
+
+def test_an_element_is_more_work_than_an_operation_in_a_matrix_product():
+    pixels = 3 * 2048**2
+    few = load_extractor(sines(10)).flops
+    assert few >= 10 * 400 * pixels
+    # Less than a minute of one core; this file would take many.
+    assert load_extractor(sines(100)).flops == pytest.approx(few + 90 * 400 * pixels)
+    with pytest.raises(ModelInvalid, match="4e\\+12 operations per sample"):
+        load_extractor(sines(4900))
+
+
+def test_another_look_at_the_same_memory_is_no_work():
+    nodes = [call("p", "method", "permute", X, 0, 2, 3, 1),
+             call("v", "method", "unsqueeze", {"ref": "p"}, 1),
+             call("e", "method", "expand", {"ref": "v"}, -1, 1000, -1, -1, -1)]  # fmt: skip
+    assert load_extractor(file(nodes, "e")).flops == 0
 
 
 def test_what_is_made_of_weights_may_grow_with_them():
     caps = Caps(constant_bytes=10, constant_flops=100).with_weights(1000)
-    assert (caps.constant_bytes, caps.constant_flops) == (8010, 2100)
+    assert (caps.constant_bytes, caps.constant_flops) == (8010, 500_100)
 
 
 def test_text_that_is_no_unicode_is_refused():
