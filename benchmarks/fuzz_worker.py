@@ -54,7 +54,8 @@ def _try(data: bytes) -> tuple[str, str]:
 
 
 def _mixes(head, extractor) -> bool:
-    """Whether a sample's features change with its neighbour or its place in the batch."""
+    """Whether a sample's features change with its neighbour, its place in the batch, or the number
+    of neighbours."""
     import torch
 
     shape = (3, *extractor.input_shape)
@@ -68,9 +69,12 @@ def _mixes(head, extractor) -> bool:
         scale = x.abs().nan_to_num(0, 0, 0).max().item() if x.numel() else 0.0
         return torch.allclose(x, y, rtol=1e-3, atol=1e-4 * scale + 1e-6, equal_nan=True)
 
-    return not (
-        same(one[0], swapped[1]) and same(one[1], swapped[0]) and same(one[0], other[0])
-    )
+    alone, three = head(a[None]), head(torch.stack((b, c, a)))
+    pairs = (
+        (one[0], swapped[1]), (one[1], swapped[0]), (one[0], other[0]),
+        (one[0], alone[0]), (one[0], three[2]),
+    )  # fmt: skip
+    return not all(same(x, y) for x, y in pairs)
 
 
 def _warm_up() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from benchmarks.building import X, call, chain, document, file, pack, with_header
 from benchmarks.costly import COSTLY
+from benchmarks.curious import CURIOUS
 from benchmarks.extremes import EXTREME
 
 
@@ -259,28 +260,11 @@ def inputs(rng: random.Random) -> bytes:
     return file([call("a", "method", "sigmoid", X)], "a", shape=shape)
 
 
-def mixing(rng: random.Random) -> bytes:
-    target, *args = rng.choice(
-        (("flip", [0]), ("roll", 1, 0), ("mean", 0, True), ("cumsum", 0), ("softmax", 0), ("sum",))
-    )
-    return file([call("a", "method", target, X, *args)], "a")
-
-
-def states(rng: random.Random) -> bytes:
-    """Keep something of one request for the next."""
-    nodes = [
-        call("z", "function", "torch.zeros", {"tuple": [1, 3, 8, 8]}),
-        call("w", "method", rng.choice(("add_", "mul_", "relu_")), {"ref": "z"}, X),
-        call("a", "function", "operator.add", X, {"ref": "z"}),
-    ]
-    return file(nodes, "a")
-
-
 HOSTILE: dict[str, Callable[[random.Random], bytes]] = {
     function.__name__: function
     for function in (
         expand, pad, repeat, create, upsample, many_nodes, many_parts, doubling, cycle, numbers,
         work, modules, names, targets, nested, lengths, wide_json, duplicates, many_tensors, ties,
-        inputs, mixing, states,
+        inputs,
     )
-} | COSTLY | EXTREME  # fmt: skip
+} | COSTLY | EXTREME | CURIOUS  # fmt: skip
