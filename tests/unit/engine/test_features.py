@@ -262,7 +262,7 @@ def ask_unread(engine, body, headers):
         ({"X_Hapi_Split": "9999"}, 400, "bad-cut", "9999"),
         ({"X_Hapi_Transform": "crop=64, blur=3"}, 400, "bad-transform", "blur"),
         ({"X_Hapi_Transform": "resize=64"}, 400, "bad-transform", "size"),
-        ({"X_Hapi_Transform": "crop=3000"}, 413, "too-large", "one sample"),
+        ({"X_Hapi_Transform": "crop=2400"}, 413, "too-large", "one sample"),
         ({"X_Hapi_Samples": "5-1"}, 400, "bad-header", "X-Hapi-Samples"),
         ({"X_Hapi_Samples": "0-40"}, 413, "too-large", "41 samples"),
         ({"X_Hapi_Split": "input", "X_Hapi_Transform": "crop=512",
