@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from hapi_compute.data.errors import DatasetError
-from hapi_compute.infer.features_file import FeaturesFile, finished, read_keys
+from hapi_compute.infer.features_file import FeaturesFile, check_free, finished, read_keys
 
 ABOUT = {"model": "m", "classes": ["cät", "dog"], "dataset": {"digest": "d"}}
 SHAPE = (3, 2)
@@ -145,3 +145,32 @@ def test_nothing_at_all(path):
     with FeaturesFile(path, ABOUT, SHAPE) as out:
         out.finish(NAMES.get)
     assert finished(path, ABOUT) == 0
+
+
+def test_a_place_is_looked_at_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "null.npy").symlink_to("/dev/null")
+    for out, why in (
+        ("null.npy", "is no regular file"),
+        ("/proc/x.npy", "cannot be written"),
+        ("deep.npy/", "is a directory"),
+    ):
+        with pytest.raises(ValueError, match=f"out.*{why}"):
+            check_free(out)
+    check_free("new/f.npy")
+    with FeaturesFile(tmp_path / "f.npy", ABOUT, SHAPE):
+        with pytest.raises(ValueError, match="out='f.npy': another process is writing it"):
+            check_free("f.npy")
+    check_free("f.npy")  # What a killed run has left is gone on with.
+
+
+def test_a_link_to_a_file_elsewhere_stays(path, tmp_path):
+    path.parent.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    path.symlink_to(tmp_path / "elsewhere" / "data")
+    write(path, only=2)
+    assert finished(path, ABOUT) is None
+    write(path)
+    assert path.is_symlink() and finished(path, ABOUT) == 10
+    assert [each.name for each in (tmp_path / "elsewhere").iterdir()] == ["data"]
+    check(path)
