@@ -126,7 +126,14 @@ def group_norm(call: Call) -> list[int | None]:
 
 
 def batch_norm(call: Call) -> list[int | None]:
-    call.alone()
+    scales = [call["weight"], call["bias"]]
+    if call.dim != 1 or any(
+        all(t is not scale for scale in scales) or dim_of(t) != 0
+        for t in call.with_samples
+        if t is not call.x
+    ):
+        # Where a sample has channels of its own, it has a scale of its own for each of them.
+        call.alone()
     if call["training"]:
         # Statistics of each channel: harmless where a sample has channels of its own.
         if call.dim != 1 or call["running_mean"] is not None:

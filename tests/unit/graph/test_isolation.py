@@ -26,6 +26,7 @@ class Own(nn.Module):
         self.token = nn.Parameter(torch.randn(1, 1, 6))
         self.fc = nn.Linear(6, 6)
         self.norm = nn.InstanceNorm2d(6)
+        self.scaled = nn.InstanceNorm2d(6, affine=True)
         self.attention = nn.MultiheadAttention(6, 2)
         self.register_buffer("order", torch.tensor([3, 0, 1, 2]))
 
@@ -73,6 +74,7 @@ GOOD = {
     "class token": class_token,
     "channels folded into the batch": folded,
     "instance norm": lambda m, x: m.norm(x),
+    "instance norm with a scale": lambda m, x: m.scaled(x),
     "roll within a sample": lambda m, x: torch.roll(x, (1, 2), (2, 3)),
     "order within a sample": lambda m, x: x[:, :, m.order],
     "flip within a sample": lambda m, x: torch.flip(x, [1, 3]),
