@@ -107,11 +107,15 @@ def mm(call: Call) -> list[int | None]:
 
 
 def addmm(call: Call) -> list[int | None]:
-    if mark_of(call["self"]) is not None:
-        raise Mixes("they are what is added")
     batched = call["batch1"] is not None
     pair = ("batch1", "batch2") if batched else ("mat1", "mat2")
-    return matrix_product(call, *(call[name] for name in pair))
+    dims = matrix_product(call, *(call[name] for name in pair))
+    added, out = call["self"], call.outputs[0]
+    if mark_of(added) is not None and (
+        added.shape != out.shape or dims != [dim_of(added)]
+    ):
+        raise Mixes("what is added has them elsewhere")
+    return dims
 
 
 def layer_norm(call: Call) -> list[int | None]:

@@ -92,6 +92,8 @@ GOOD = {
     "a token folded": lambda m, x: m.fc(
         m.token.repeat(x.shape[0], 4, 1).reshape(-1, 6)).view(-1, 4, 6) + tokens(x)[:, :4],
     "written into nothing": lambda m, x: torch.zeros_like(x).add_(x),
+    "added to a product": lambda m, x: torch.addmm(
+        x[:, 0, 0].repeat(1, 2)[:, :6], x[:, 1, :, :2].flatten(1)[:, :6], m.weight),
     "matrix from the left": lambda m, x: m.weight @ x.flatten(2),
 }
 
