@@ -187,7 +187,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--ratios", type=_numbers(float), default=[0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0]
     )
     parser.add_argument("--iterations", type=int, default=50, help="of the planner's runs (50)")
-    parser.add_argument("--high", type=float, default=5.0, help="r before and after the drop (5)")
+    parser.add_argument("--high", type=float, default=1.0, help="r before and after the drop (1)")
     parser.add_argument("--third", type=int, default=6, help="epochs before, during, after (6)")
     args = parser.parse_args(argv)
     if args.quick:
