@@ -16,8 +16,7 @@ import numpy as np
 from swift_hapi.engine.job import Job
 from swift_hapi.graph.failures import is_allocation_failure
 from swift_hapi.protocol.errors import HapiError, UndecodableSample
-from swift_hapi.samples.decode import Admit, decode_sample
-from swift_hapi.samples.shard import RawSample
+from swift_hapi.samples.decode import Admit, decode_sample, undecodable
 
 LOG = logging.getLogger(__name__)
 #: kinds and places of errors that have been logged
@@ -45,17 +44,8 @@ def _decode(row: np.ndarray, slot: Slot, admit: Admit) -> None:
     elif work.ids_below is not None and not 0 <= array.min() <= array.max() < work.ids_below:
         reason = f"holds an id that is none of 0 to {work.ids_below - 1}"
     if reason is not None:
-        raise _undecodable(sample, reason)
+        raise undecodable(sample, reason)
     row[...] = array
-
-
-def _undecodable(sample: RawSample, reason: str) -> UndecodableSample:
-    return UndecodableSample(
-        f"sample {sample.index} ({sample.key}): {reason}",
-        sample=sample.index,
-        key=sample.key,
-        reason=reason,
-    )
 
 
 def _unforeseen(slot: Slot, error: Exception) -> UndecodableSample:
@@ -69,7 +59,7 @@ def _unforeseen(slot: Slot, error: Exception) -> UndecodableSample:
             "sample %d (%s) of %s (%s) cannot be decoded; further ones that fail alike are not "
             "reported", sample.index, sample.key, slot.job.id, slot.job.account, exc_info=error,
         )  # fmt: skip
-    return _undecodable(sample, f"decoding fails: {kind}")
+    return undecodable(sample, f"decoding fails: {kind}")
 
 
 def decode_some(

@@ -75,7 +75,7 @@ def decode_sample(
     :raises BadTransform: an image without a transform, a tensor with one
     """
     if sample.error is not None:
-        raise _undecodable(sample, sample.error)
+        raise undecodable(sample, sample.error)
     if sample.kind == "tensor":
         if spec is not None:
             raise BadTransform(
@@ -85,7 +85,7 @@ def decode_sample(
         try:
             return decode_tensor(sample.data)
         except ValueError as error:
-            raise _undecodable(sample, reason(error)) from None
+            raise undecodable(sample, reason(error)) from None
     if spec is None:
         raise BadTransform("X-Hapi-Transform is missing: the samples are images")
     return _decode_image(sample, spec, limits, pixels, admit)
@@ -97,7 +97,7 @@ def _decode_image(
     try:
         found = essence(sample.data)
     except ValueError as error:
-        raise _undecodable(sample, str(error)) from None
+        raise undecodable(sample, str(error)) from None
     image = _opened(found, sample, limits)
     turn = _TURNS.get(found.orientation) if spec.exif == "apply" else None
     width, height = image.size if found.orientation < 5 or turn is None else image.size[::-1]
@@ -115,7 +115,8 @@ def _decode_image(
         return array if pixels else normalised(array, spec)
 
 
-def _undecodable(sample: RawSample, reason: str) -> UndecodableSample:
+def undecodable(sample: RawSample, reason: str) -> UndecodableSample:
+    """The fault of ``sample``, with all members."""
     return UndecodableSample(
         f"sample {sample.index} ({sample.key}): {reason}",
         sample=sample.index,
@@ -146,11 +147,11 @@ def _faults_told(sample: RawSample) -> Iterator[None]:
         ) from None
     except UnidentifiedImageError:
         # Pillow's own text is about a buffer.
-        raise _undecodable(sample, "is no readable JPEG or PNG") from None
+        raise undecodable(sample, "is no readable JPEG or PNG") from None
     except Exception as error:  # noqa: BLE001
         if "out of memory" in str(error):  # Pillow's decoders say it by an OSError.
             raise MemoryError(str(error)) from error
-        raise _undecodable(sample, reason(error)) from None
+        raise undecodable(sample, reason(error)) from None
 
 
 def _opened(found: Essence, sample: RawSample, limits: Limits) -> Image.Image:
@@ -170,7 +171,7 @@ def _opened(found: Essence, sample: RawSample, limits: Limits) -> Image.Image:
     if found.layered:
         scans = min(MAX_SCANS, _MAX_WORK * limits.max_pixels // (width * height))
         if more_scans_than(found.data, scans):
-            raise _undecodable(sample, f"{width}x{height} pixels in more than {scans} scans")
+            raise undecodable(sample, f"{width}x{height} pixels in more than {scans} scans")
     return image
 
 
