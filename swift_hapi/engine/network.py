@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 
+from swift_hapi.engine.turns import give_up, settle
+
 
 class Network(Executor):
     """:param thread: a single one; it must not be used by anybody else"""
@@ -35,14 +37,8 @@ class Network(Executor):
             future, function = self._queue.popleft() if self._queue else (None, None)
         if future is None:
             return False
-        if not future.set_running_or_notify_cancel():
-            return True
-        try:
-            result = function()
-        except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+        if future.set_running_or_notify_cancel():
+            settle(future, function)
         return True
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -50,9 +46,7 @@ class Network(Executor):
             with self._lock:
                 left = [future for future, _ in self._queue]
                 self._queue.clear()
-            for future in left:
-                future.cancel()
-                future.set_running_or_notify_cancel()
+            give_up(left)
         self._thread.shutdown(wait, cancel_futures=cancel_futures)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from contextvars import ContextVar
 
@@ -63,20 +63,29 @@ class Turns(Executor):
         work = self._next()
         if work is None:
             return
-        future, function = work
-        try:
-            result = function()
-        except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+        settle(*work)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         if cancel_futures:
             with self._lock:
                 left = [future for queue in self._queues.values() for future, _ in queue]
                 self._queues.clear()
-            for future in left:
-                future.cancel()
-                future.set_running_or_notify_cancel()
+            give_up(left)
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def settle(future: Future, function: Callable) -> None:
+    """Run ``function``, and tell whoever waits for ``future`` what came of it."""
+    try:
+        result = function()
+    except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def give_up(futures: Iterable[Future]) -> None:
+    """Cancel what has not begun."""
+    for future in futures:
+        future.cancel()
+        future.set_running_or_notify_cancel()
