@@ -14,7 +14,7 @@ from swift_hapi.protocol import headers, payload
 from swift_hapi.protocol.errors import DtypeOverflow
 from swift_hapi.protocol.headers import FeatureRequest
 from swift_hapi.protocol.payload import SampleError
-from swift_hapi.protocol.wire import Packed
+from swift_hapi.protocol.wire import LOSSY, Packed
 
 #: Request headers that the response depends on.
 VARY = ", ".join(
@@ -96,7 +96,7 @@ def encode(extracted: Extracted, request: FeatureRequest, cut: str) -> Body:
 
 
 def _pack(extracted: Extracted, request: FeatureRequest) -> tuple[Extracted, Packed]:
-    if request.dtype not in ("float16", "int8"):
+    if request.dtype not in LOSSY:
         return extracted, Packed(extracted.features)
     packed, bad = pack(extracted.features, request.dtype)
     if not bad:
@@ -109,7 +109,7 @@ def _pack(extracted: Extracted, request: FeatureRequest) -> tuple[Extracted, Pac
             f"sample {sample} ({key}): {reason}", sample=sample, key=key, reason=reason
         )
     errors = [SampleError(int(index[at]), keys[at], reason) for at in bad]
-    good = [at for at in range(len(keys)) if at not in set(bad)]
+    good = sorted(set(range(len(keys))) - set(bad))
     left = Extracted(
         features=extracted.features[good],
         index=index[good],

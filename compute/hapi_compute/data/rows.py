@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +18,8 @@ from swift_hapi.protocol.transform import TransformSpec
 from swift_hapi.protocol.wire import Packed
 from swift_hapi.samples.decode import decode_sample, normalised
 from swift_hapi.samples.shard import RawSample
+
+Part = TypeVar("Part", np.ndarray, Packed)
 
 
 @dataclass(frozen=True)
@@ -51,17 +55,12 @@ class PackedRows:
     where: str
 
     def load(self, position: int, out: np.ndarray) -> None:
-        for part in self.parts:
-            if position < len(part):
-                row = part.rows[position]
-                if row.dtype == np.uint8:
-                    row = normalised(row, self.transform)
-                elif row.dtype != np.float32:
-                    row = unpack(part, position)
-                _fill(out, row, self.where)
-                return
-            position -= len(part)
-        raise IndexError(position)
+        part, at = _located(self.parts, position)
+        if part.rows.dtype == np.uint8:
+            row = normalised(part.rows[at], self.transform)
+        else:
+            row = unpack(part, at)
+        _fill(out, row, self.where)
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,17 @@ class ArrayRows:
     where: str
 
     def load(self, position: int, out: np.ndarray) -> None:
-        for part in self.parts:
-            if position < len(part):
-                _fill(out, part[position], self.where)
-                return
-            position -= len(part)
-        raise IndexError(position)
+        part, at = _located(self.parts, position)
+        _fill(out, part[at], self.where)
+
+
+def _located(parts: Sequence[Part], position: int) -> tuple[Part, int]:
+    """The part that holds ``position`` of them all, and the place in it."""
+    for part in parts:
+        if position < len(part):
+            return part, position
+        position -= len(part)
+    raise IndexError(position)
 
 
 def _fill(out: np.ndarray, row: np.ndarray, where: str) -> None:
